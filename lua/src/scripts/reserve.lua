@@ -1,0 +1,100 @@
+-- reserve: books a batch of sends of one budget, each the earliest free slot, all-or-nothing per send.
+--
+-- Idempotent for a send ID: asked again, it answers with the booking that stands. A refusal leaves no trace.
+--
+-- KEYS[1] cal: string, the budget's calendar; TTL past its last booked second
+-- KEYS[2] policy: hash, the budget's policy; no TTL
+-- KEYS[3..n+2] record: string, one per send; TTL slot + dedup_ttl
+-- ARGV[1..n] send: '<c8BI4dd' digest, lane (0), cost (units, 1..2^24-1), not_before and deadline (us since 1970, 0: none)
+-- Derived keys (same hash tag): full:<num>/<den>:<lane view>:<cost> and hints
+--
+-- Returns: {now} when the budget has no policy; else {now, lead, answer 1, … answer n}
+--   now: us since 1970; lead: us, how long before its slot a message shall show up
+--   answer: '<BI4I4I4i8' code, seq, second, position, wait (us from now to the slot's instant, may be negative)
+--     code 0 booked, 1 booked before (the standing booking), 2 conflict (other digest), 3 in progress (claimed),
+--     4 already sent, 5 cancelled, 6 failed, 7 expired, 8 unknown, 9 past the deadline (wait: until the slot it would
+--     get), 10 too far (wait: until that slot), 11 cost too large (position: the largest cost allowed)
+local n = #ARGV
+local out, i = { now, 0 }, 1
+
+local header = call('GETRANGE', CAL, 0, HEADER_BYTES - 1)
+if #header == HEADER_BYTES then
+  local base, epoch, num, den, switch, _, cool = sunpack('<I4I4I4I4I4I4d', header)
+  local transit, u0, max_cost, horizon, dedup, expiry = sunpack('<I4I4I4I4I4I4', header, 65)
+  out[2] = sunpack('<I4', header, 57)
+  local digest, lane, cost, not_before, deadline = sunpack('<c8BI4dd', ARGV[1])
+  local unit, start, now_s = cost, now + transit, floor(now / 1000000)
+  local first = floor(start / 1000000)
+  -- Common case: calendar current, no cooldown, one ordinary cost that fits one second, no record yet, no not_before.
+  if cool <= now and first >= switch and first >= base and now_s - base < 10800
+    and unit <= u0 and unit <= max_cost and unit <= floor(num / den) then
+    local records = n > 1 and call('MGET', unpack(KEYS, 3, n + 2)) or { call('GET', KEYS[3]) }
+    local prefix = string.sub(CAL, 1, -4)
+    local hint, hints = prefix .. 'full:' .. num .. '/' .. den .. ':0:' .. unit, prefix .. 'hints'
+    local seen, s, stored, high, room, rest, dirty, blind, chunk, chunk_at, ttl, last = {}
+    while i <= n do
+      if i > 1 then digest, lane, cost, not_before, deadline = sunpack('<c8BI4dd', ARGV[i]) end
+      local key, looks = KEYS[i + 2], 0
+      if records[i] or seen[key] or cost ~= unit or not_before > start then break end
+      while not s or high + unit > room do
+        if s then
+          if dirty then call('SETRANGE', CAL, HEADER_BYTES + (s - base) * 4, spack('<I4', stored)); dirty = false end
+          if stored + unit > room and not blind then call('SETBIT', hint, s - base, 1) end
+          s, looks = s + 1, looks + 1
+          if looks > 8 then break end
+        else
+          local from = first - base
+          local f = call('BITPOS', hint, 0, from, -1, 'BIT')
+          if f < 0 then f = call('STRLEN', hint) * 8 end
+          if f < from then                                -- no such key: BITPOS answers 0 whatever the start
+            f, blind = from, call('SCARD', hints) >= 32
+            if not blind then call('SADD', hints, hint); call('SETBIT', hint, 0, 1); call('EXPIRE', hint, 1300000) end
+          end
+          s = base + f
+        end
+        local index = s - base
+        if not chunk or n == 1 or index >= chunk_at + 64 then
+          chunk_at = index
+          local from = HEADER_BYTES + index * 4
+          chunk = call('GETRANGE', CAL, from, from + (n > 1 and 255 or 3))
+        end
+        local o = (index - chunk_at) * 4
+        stored = #chunk >= o + 4 and sunpack('<I4', chunk, o + 1) or 0
+        local x = s % den
+        local before = ceil(x * num / den)
+        rest = before * den - x * num
+        room = ceil((x + 1) * num / den) - before
+        high = stored
+        if s == first then
+          local elapsed = ceil(((start - s * 1000000) * num - rest * 1000000) / (den * 1000000))
+          if elapsed > high then high = elapsed end
+        end
+        ttl = s - now_s + dedup
+      end
+      if looks > 8 then s = nil; break end
+      local at = s * 1000000 + ceil((rest + high * den) * 1000000 / num)
+      if deadline > 0 and at > deadline then
+        out[i + 2] = spack('<BI4I4I4i8', 9, 0, s, high, at - now)
+      elseif at - now > horizon * 1000000 then
+        out[i + 2] = spack('<BI4I4I4i8', 10, 0, s, high, at - now)
+      else
+        call('SET', key, spack(RECORD, 1, lane, 0, 0, 1, 0, unit, s, high, epoch, 0, 0, 0, digest), 'EX', ttl)
+        out[i + 2] = spack('<BI4I4I4i8', 0, 1, s, high, at - now)
+        seen[key], last = true, s
+        high = high + unit
+        stored, dirty = high, true
+      end
+      i = i + 1
+    end
+    if s then
+      if dirty then call('SETRANGE', CAL, HEADER_BYTES + (s - base) * 4, spack('<I4', stored)) end
+      if stored + unit > room and not blind then call('SETBIT', hint, s - base, 1) end
+    end
+    if last and last > expiry - 3600 then                 -- the calendar outlives its last booking
+      call('SETRANGE', CAL, 84, spack('<I4', last + 7200))
+      call('EXPIRE', CAL, last + 7200 - now_s)
+      call('HSET', POLICY, 'idle_after', last + 7200)
+    end
+    if i > n then return out end
+  end
+end

@@ -1,0 +1,230 @@
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use futures_util::Stream;
+use sendslot_shared::envelope::Envelope;
+use sendslot_shared::id::{BudgetName, SendId};
+use sendslot_shared::message::{Draft, Message};
+use sendslot_shared::queue::{Entry, Queue, QueueError};
+use sendslot_shared::reserve::{self, Booking, Refusal};
+use sendslot_shared::status::{self, SendStatus};
+use sendslot_shared::store::Store;
+use sendslot_shared::time::{Instant, Timer};
+use tokio::sync::Semaphore;
+
+use crate::builder::{ConfigError, SchedulerBuilder};
+use crate::{ScheduleError, schedule_all};
+
+/// Books slots and puts sends on SQS. Cheap to clone; clones share the connections.
+#[derive(Debug, Clone)]
+pub struct Scheduler(pub(crate) Arc<Inner>);
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) store: Store,
+    queue: Queue,
+    timer: Timer,
+    pub(crate) in_flight: Semaphore,
+}
+
+/// A send that has its slot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Booked {
+    pub(crate) booking: Booking,
+}
+
+impl Booked {
+    /// The slot's instant on Redis' clock, for people.
+    #[must_use]
+    pub fn at(&self) -> SystemTime {
+        self.booking.at.to_system_time()
+    }
+
+    /// How far the slot is ahead now, for programs: by Redis' clock at the booking and this process's monotonic clock
+    /// since. Zero when it has passed.
+    #[must_use]
+    pub fn wait(&self) -> Duration {
+        self.booking.wait()
+    }
+
+    /// 1 for the first booking of this send, and one more for each time it was booked again.
+    #[must_use]
+    pub fn seq(&self) -> u32 {
+        self.booking.seq
+    }
+
+    /// The slot as it is stored: the second (since 1970) and the units booked before it in that second.
+    #[must_use]
+    pub fn slot(&self) -> (u32, u32) {
+        self.booking.slot
+    }
+
+    /// The send was booked before: this is the booking that stands.
+    #[must_use]
+    pub fn was_booked(&self) -> bool {
+        self.booking.existing
+    }
+}
+
+impl Scheduler {
+    /// A scheduler from `REDIS_URL`, `SENDSLOT_QUEUE_URL` and the usual AWS variables (`AWS_ENDPOINT_URL` included).
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), sendslot_scheduler::ConfigError> {
+    /// let scheduler = sendslot_scheduler::Scheduler::from_env().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ConfigError`]: what is missing or wrong, and what to do.
+    pub async fn from_env() -> Result<Self, ConfigError> {
+        Self::builder().build().await
+    }
+
+    /// A scheduler with settings of its own.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), sendslot_scheduler::ConfigError> {
+    /// let scheduler = sendslot_scheduler::Scheduler::builder()
+    ///     .redis_url("rediss://cache.internal:6379")
+    ///     .queue_url("https://sqs.eu-west-1.amazonaws.com/123456789012/sendslot")
+    ///     .build()
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn builder() -> SchedulerBuilder {
+        SchedulerBuilder::default()
+    }
+
+    pub(crate) fn assemble(store: Store, queue: Queue, timer: Timer, in_flight: usize) -> Self {
+        let in_flight = Semaphore::new(in_flight);
+        Self(Arc::new(Inner { store, queue, timer, in_flight }))
+    }
+
+    /// Books the next free slot for one message and puts it on SQS until then.
+    ///
+    /// ```no_run
+    /// # use sendslot_scheduler::{Message, Refusal, ScheduleError, Scheduler};
+    /// # async fn example(scheduler: Scheduler) -> Result<(), ScheduleError> {
+    /// match scheduler.schedule(Message::new("sendgrid", "order-17", "hello")).await {
+    ///     Ok(booked) => println!("leaves in {:?}", booked.wait()),
+    ///     Err(ScheduleError::Refused(Refusal::AlreadySent)) => println!("was sent before"),
+    ///     Err(other) => return Err(other),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ScheduleError`]; after any of them the same ID can be scheduled again.
+    #[tracing::instrument(name = "schedule", skip_all, fields(budget = message.budget(), id = message.id()))]
+    pub async fn schedule(&self, message: Message) -> Result<Booked, ScheduleError> {
+        let draft = prepare(message)?;
+        let booking = self.book(&draft).await?;
+        let envelope = Envelope::first(draft, booking.seq, booking.at);
+        let entry = Entry { body: envelope.to_body()?, delay: booking.delay(self.0.timer) };
+        let _permit = self.0.in_flight.acquire().await;
+        self.0.queue.send(&entry, &[]).await?;
+        Ok(Booked { booking })
+    }
+
+    /// Schedules a stream of messages: per-send results in the order given, bounded memory, bookings and
+    /// SendMessageBatch calls in flight side by side. One message that is refused holds up no other.
+    ///
+    /// ```no_run
+    /// # use sendslot_scheduler::{Message, Scheduler};
+    /// use futures_util::{StreamExt, stream};
+    ///
+    /// # async fn example(scheduler: Scheduler) {
+    /// let messages = stream::iter((0..10_000).map(|n| Message::new("sendgrid", format!("news-{n}"), "…")));
+    /// let mut results = std::pin::pin!(scheduler.schedule_all(messages));
+    /// while let Some(result) = results.next().await {
+    ///     if let Err(error) = result {
+    ///         eprintln!("{error}");
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    pub fn schedule_all<S>(&self, messages: S) -> impl Stream<Item = Result<Booked, ScheduleError>> + use<S>
+    where
+        S: Stream<Item = Message>,
+    {
+        schedule_all::schedule_all(self.clone(), messages)
+    }
+
+    /// Books a slot and no more, for services that enqueue on a queue of their own.
+    ///
+    /// ```no_run
+    /// # use sendslot_scheduler::{Message, ScheduleError, Scheduler};
+    /// # async fn example(scheduler: Scheduler) -> Result<(), ScheduleError> {
+    /// let booked = scheduler.reserve(Message::new("sendgrid", "order-17", "hello")).await?;
+    /// tokio::time::sleep(booked.wait()).await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ScheduleError`], but for [`ScheduleError::Queue`].
+    pub async fn reserve(&self, message: Message) -> Result<Booked, ScheduleError> {
+        let draft = prepare(message)?;
+        Ok(Booked { booking: self.book(&draft).await? })
+    }
+
+    /// What Redis knows of a send; `None` when it knows nothing (never scheduled, or ended longer ago than the policy's
+    /// `dedup_ttl`).
+    ///
+    /// ```no_run
+    /// # use sendslot_scheduler::{ScheduleError, Scheduler, SendState};
+    /// # async fn example(scheduler: Scheduler) -> Result<(), ScheduleError> {
+    /// let known = scheduler.status("sendgrid", "order-17").await?;
+    /// if known.is_some_and(|send| send.state == SendState::Sent) {
+    ///     println!("sent");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ScheduleError::Invalid`] for names that are none, [`ScheduleError::Redis`].
+    pub async fn status(&self, budget: &str, id: &str) -> Result<Option<SendStatus>, ScheduleError> {
+        let budget = BudgetName::new(budget).map_err(sendslot_shared::message::InvalidMessage::from)?;
+        let id = SendId::new(id).map_err(sendslot_shared::message::InvalidMessage::from)?;
+        let (known, send) = status::status(&self.0.store, &budget, &id).await?;
+        if send.is_none() && !known.has_policy {
+            return Err(Refusal::UnknownBudget.into());
+        }
+        Ok(send)
+    }
+
+    async fn book(&self, draft: &Draft) -> Result<Booking, ScheduleError> {
+        let mut answers = reserve::reserve(&self.0.store, &draft.budget, &[draft]).await?;
+        Ok(answers.pop().unwrap_or(Err(Refusal::UnknownBudget))?)
+    }
+
+    /// Sends bodies that are booked; their delays are computed now, at the moment of sending.
+    pub(crate) async fn enqueue(&self, copies: Vec<(String, Booking)>) -> Vec<Result<(), QueueError>> {
+        let _permit = self.0.in_flight.acquire().await;
+        let entries: Vec<Entry> =
+            copies.into_iter().map(|(body, booking)| Entry { body, delay: booking.delay(self.0.timer) }).collect();
+        self.0.queue.send_batch(&entries).await
+    }
+}
+
+/// Checks a message, its size on the queue included: the largest numbers that its envelope can carry are tried, so that
+/// nothing is booked that could not be enqueued.
+pub(crate) fn prepare(message: Message) -> Result<Draft, ScheduleError> {
+    let draft = message.check()?;
+    // A worker may have to add what the provider called it and the next slot.
+    const ROOM: usize = 1024;
+    if draft.payload.len() > (sendslot_shared::envelope::MAX_BODY_BYTES - ROOM) / 6 {
+        let largest =
+            Envelope { draft: draft.clone(), seq: u32::MAX, tag: u32::MAX, at: Some(Instant::MAX), sent: None };
+        let bytes = largest.to_body()?.len() + ROOM;
+        if bytes > sendslot_shared::envelope::MAX_BODY_BYTES {
+            return Err(sendslot_shared::envelope::BodyTooLarge { bytes }.into());
+        }
+    }
+    Ok(draft)
+}

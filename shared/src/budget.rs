@@ -1,0 +1,77 @@
+//! policy.lua: setting a budget's policy, and reading it back.
+
+use std::collections::HashMap;
+
+use redis::Value;
+
+use crate::id::BudgetName;
+use crate::keys;
+use crate::policy::{Compiled, InvalidPolicy, Policy, UnreadableSetting};
+use crate::reply;
+use crate::store::{Call, Store, StoreError};
+
+/// Why a policy could not be set or read.
+#[derive(Debug, thiserror::Error)]
+pub enum BudgetError {
+    /// Redis.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The policy was refused; nothing was changed.
+    #[error(transparent)]
+    Invalid(#[from] InvalidPolicy),
+    /// What stands in Redis cannot be read.
+    #[error(transparent)]
+    Unreadable(#[from] UnreadableSetting),
+}
+
+/// Sets a budget's policy, for the next booking in every process and for what is already booked. Answers its version
+/// and what was compiled.
+///
+/// # Errors
+/// [`BudgetError`]; after [`BudgetError::Invalid`] nothing was changed.
+pub async fn set(store: &Store, budget: &BudgetName, policy: &Policy) -> Result<(u64, Compiled), BudgetError> {
+    let compiled = policy.compile()?;
+    let mut args = vec![policy.header(&compiled)];
+    for (name, value) in policy.settings() {
+        args.push(name.as_bytes().to_vec());
+        args.push(value.into_bytes());
+    }
+    // listed first: a budget on the list without a policy is harmless, the other way round it would be hidden
+    store.command("SADD", redis::cmd("SADD").arg(keys::BUDGETS).arg(budget.as_str())).await?;
+    let call = Call { keys: vec![keys::calendar(budget), keys::policy(budget)], args };
+    let [version, ..] = reply::integers::<3>("policy", store.run(sendslot_lua::POLICY, call).await?)?;
+    Ok((u64::try_from(version).unwrap_or(0), compiled))
+}
+
+/// A budget's policy and its version; `None` when it has none.
+///
+/// # Errors
+/// [`BudgetError::Store`], [`BudgetError::Unreadable`].
+pub async fn get(store: &Store, budget: &BudgetName) -> Result<Option<(u64, Policy)>, BudgetError> {
+    let value = store.command("HGETALL", redis::cmd("HGETALL").arg(keys::policy(budget))).await?;
+    let fields: HashMap<String, Vec<u8>> =
+        redis::from_redis_value(value).map_err(|e| StoreError::Refused { script: "HGETALL", source: e.into() })?;
+    if fields.is_empty() {
+        return Ok(None);
+    }
+    let text = |name: &str| fields.get(name).and_then(|v| std::str::from_utf8(v).ok());
+    let version = text("version").and_then(|v| v.parse().ok()).unwrap_or(0);
+    Ok(Some((version, Policy::from_settings(text)?)))
+}
+
+/// The names of all budgets that have a policy, sorted.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn list(store: &Store) -> Result<Vec<BudgetName>, StoreError> {
+    let names = match store.command("SMEMBERS", redis::cmd("SMEMBERS").arg(keys::BUDGETS)).await? {
+        Value::Array(items) | Value::Set(items) => items,
+        other => return Err(reply::wrong("SMEMBERS", &other)),
+    };
+    let mut names: Vec<BudgetName> = names
+        .into_iter()
+        .filter_map(|value| BudgetName::new(redis::from_redis_value::<String>(value).ok()?).ok())
+        .collect();
+    names.sort();
+    Ok(names)
+}

@@ -1,0 +1,243 @@
+//! A copy of a send, as it travels on SQS.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde::{Deserialize, Serialize};
+
+use crate::id::{BudgetName, LaneName, SendId};
+use crate::message::{Digest, Draft};
+use crate::time::Instant;
+
+/// The largest body that SQS takes: 1 MiB, SendMessage, which is also the most for one SendMessageBatch.
+pub const MAX_BODY_BYTES: usize = 1_048_576;
+
+/// A copy of a send. Its own slot is never used, only the record's in Redis; it says since when the copy is overdue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Envelope {
+    /// The send.
+    pub draft: Draft,
+    /// Its booking: rises exactly when a verdict puts a copy back. 0: never booked.
+    pub seq: u32,
+    /// Drawn anew for each copy that is put back, except after `busy`. Never 0.
+    pub tag: u32,
+    /// The slot of the booking.
+    pub at: Option<Instant>,
+    /// The provider took it, but Redis could not be told: settled before anything else.
+    pub sent: Option<SentOutcome>,
+}
+
+/// An outcome that travels with the copy until Redis hears of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SentOutcome {
+    /// The delivery that made the call.
+    pub nonce: u32,
+    /// What the provider calls it.
+    pub provider_id: Option<String>,
+}
+
+/// Why a body is not an envelope.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidEnvelope {
+    /// Not the JSON of an envelope.
+    #[error("the body is not a Sendslot envelope: {0}")]
+    Json(#[from] serde_json::Error),
+    /// A newer or older version of the format.
+    #[error("the body is a Sendslot envelope of version {0}, this worker reads version 1")]
+    Version(u32),
+    /// The payload or the digest cannot be read.
+    #[error("the envelope's {0} cannot be read")]
+    Field(&'static str),
+}
+
+/// A body that SQS would refuse.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the message has {bytes} bytes on the queue, {MAX_BODY_BYTES} is the most (SQS): put the payload elsewhere and send a reference"
+)]
+pub struct BodyTooLarge {
+    /// The size of the body in bytes.
+    pub bytes: usize,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Wire {
+    v: u32,
+    budget: BudgetName,
+    id: SendId,
+    lane: LaneName,
+    cost: u32,
+    seq: u32,
+    tag: u32,
+    digest: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at_us: Option<Instant>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_before_us: Option<Instant>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deadline_us: Option<Instant>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sent: Option<SentOutcome>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    base64: Option<String>,
+}
+
+/// A tag for a new copy.
+#[must_use]
+pub fn fresh_tag() -> u32 {
+    fastrand::u32(1..)
+}
+
+impl Envelope {
+    /// The first copy of a booking, with a fresh tag.
+    #[must_use]
+    pub fn first(draft: Draft, seq: u32, at: Instant) -> Self {
+        Self { draft, seq, tag: fresh_tag(), at: Some(at), sent: None }
+    }
+
+    /// The body: JSON in ASCII, since SQS rejects some code points that JSON allows.
+    ///
+    /// # Errors
+    /// [`BodyTooLarge`], with the size.
+    pub fn to_body(&self) -> Result<String, BodyTooLarge> {
+        let draft = &self.draft;
+        let (text, base64) = match std::str::from_utf8(&draft.payload) {
+            Ok(text) => (Some(text.to_owned()), None),
+            Err(_) => (None, Some(STANDARD.encode(&draft.payload))),
+        };
+        let wire = Wire {
+            v: 1,
+            budget: draft.budget.clone(),
+            id: draft.id.clone(),
+            lane: draft.lane.clone(),
+            cost: draft.cost,
+            seq: self.seq,
+            tag: self.tag,
+            digest: format!("{:016x}", u64::from_be_bytes(draft.digest.0)),
+            at_us: self.at,
+            not_before_us: draft.not_before,
+            deadline_us: draft.deadline,
+            sent: self.sent.clone(),
+            text,
+            base64,
+        };
+        let body = ascii_json(&wire);
+        if body.len() > MAX_BODY_BYTES { Err(BodyTooLarge { bytes: body.len() }) } else { Ok(body) }
+    }
+
+    /// Reads a body. Fields that are not known are passed over.
+    ///
+    /// # Errors
+    /// [`InvalidEnvelope`].
+    pub fn from_body(body: &str) -> Result<Self, InvalidEnvelope> {
+        #[derive(Deserialize)]
+        struct Version {
+            v: u32,
+        }
+        let Version { v } = serde_json::from_str(body)?;
+        if v != 1 {
+            return Err(InvalidEnvelope::Version(v));
+        }
+        let wire: Wire = serde_json::from_str(body)?;
+        let payload = match (wire.text, wire.base64) {
+            (Some(text), None) => text.into_bytes(),
+            (None, Some(text)) => STANDARD.decode(text).map_err(|_| InvalidEnvelope::Field("base64"))?,
+            _ => return Err(InvalidEnvelope::Field("payload")),
+        };
+        let digest = u64::from_str_radix(&wire.digest, 16).map_err(|_| InvalidEnvelope::Field("digest"))?;
+        if wire.cost == 0 || wire.cost >= 1 << 24 {
+            return Err(InvalidEnvelope::Field("cost"));
+        }
+        let draft = Draft {
+            budget: wire.budget,
+            id: wire.id,
+            lane: wire.lane,
+            payload,
+            cost: wire.cost,
+            not_before: wire.not_before_us,
+            deadline: wire.deadline_us,
+            digest: Digest(digest.to_be_bytes()),
+        };
+        Ok(Self { draft, seq: wire.seq, tag: wire.tag, at: wire.at_us, sent: wire.sent })
+    }
+}
+
+/// Compact JSON with everything outside ASCII escaped.
+fn ascii_json(wire: &Wire) -> String {
+    struct Ascii;
+    impl serde_json::ser::Formatter for Ascii {
+        fn write_string_fragment<W: ?Sized + std::io::Write>(
+            &mut self,
+            writer: &mut W,
+            fragment: &str,
+        ) -> std::io::Result<()> {
+            let mut rest = fragment;
+            while let Some(start) = rest.find(|c: char| !c.is_ascii()) {
+                writer.write_all(&rest.as_bytes()[..start])?;
+                let plain = rest[start..].find(|c: char| c.is_ascii()).map_or(rest.len(), |n| start + n);
+                for unit in rest[start..plain].encode_utf16() {
+                    write!(writer, "\\u{unit:04x}")?;
+                }
+                rest = &rest[plain..];
+            }
+            writer.write_all(rest.as_bytes())
+        }
+    }
+    let mut out = Vec::with_capacity(512);
+    let mut serializer = serde_json::Serializer::with_formatter(&mut out, Ascii);
+    // A struct of strings and numbers always serializes, and what was written is ASCII.
+    wire.serialize(&mut serializer).map_or_else(|e| e.to_string(), |()| String::from_utf8_lossy(&out).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Message;
+    use proptest::prelude::*;
+
+    fn envelope(payload: impl Into<Vec<u8>>) -> Envelope {
+        let draft = Message::new("b", "order/42:a", payload).cost(3).check().unwrap();
+        Envelope::first(draft, 1, Instant::from_micros(1_796_009_220_822_123))
+    }
+
+    #[test]
+    fn code_points_that_sqs_refuses_travel_escaped() {
+        // Q8, aistudio#1525
+        let text = "\u{0} \u{c} \u{fffe} \u{ffff} \u{1F60E} \\ud800 é";
+        let given = envelope(text);
+        let body = given.to_body().unwrap();
+        assert!(body.bytes().all(|b| (0x20..0x7f).contains(&b)), "{body}");
+        assert_eq!(Envelope::from_body(&body).unwrap(), given);
+    }
+
+    #[test]
+    fn a_body_over_one_mebibyte_is_refused_with_its_size() {
+        let fits = envelope("x".repeat(MAX_BODY_BYTES - 1000)).to_body().unwrap();
+        assert!(fits.len() <= MAX_BODY_BYTES);
+        let escaped = envelope("\u{1}".repeat(MAX_BODY_BYTES / 6)).to_body();
+        assert!(matches!(escaped, Err(BodyTooLarge { bytes }) if bytes > MAX_BODY_BYTES));
+    }
+
+    #[test]
+    fn strange_bodies_are_refused_and_unknown_fields_passed_over() {
+        // W7
+        for bad in ["", "{}", "[]", "null", "{\"v\":1}", "hello", "{\"Records\":[]}"] {
+            assert!(Envelope::from_body(bad).is_err(), "{bad}");
+        }
+        let body = envelope("x").to_body().unwrap();
+        assert!(Envelope::from_body(&body.replacen('{', "{\"new_field\":[1],", 1)).is_ok());
+        let next = body.replacen("\"v\":1", "\"v\":2", 1);
+        assert!(matches!(Envelope::from_body(&next), Err(InvalidEnvelope::Version(2))));
+    }
+
+    proptest! {
+        #[test]
+        fn any_payload_round_trips(payload in prop::collection::vec(any::<u8>(), 0..200), text in any::<String>()) {
+            for given in [envelope(payload.clone()), envelope(text.clone())] {
+                let body = given.to_body().unwrap();
+                prop_assert!(body.is_ascii());
+                prop_assert_eq!(Envelope::from_body(&body).unwrap(), given);
+            }
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! What Sendslot's scheduler and worker both need.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`id`] | checked names: budget, send ID, lane |
+//! | [`time`] | instants of Redis' clock, SQS timers |
+//! | [`policy`] | a budget's numbers, and what is compiled from them |
+//! | [`message`] | a message to be sent, as a caller gives it, and its digest |
+//! | [`envelope`] | a copy of a send as it travels on SQS |
+//! | [`store`] | the connection to Redis and the scripts |
+//! | [`reserve`], [`claim`], [`settle`], [`budget`], [`status`] | typed script calls |
+//! | [`queue`] | SQS: batches, delays, errors |
+//!
+//! What may not enter: HTTP, the command line, provider calls, and anything called "helpers".
+
+pub mod budget;
+pub mod claim;
+pub mod envelope;
+pub mod id;
+mod keys;
+pub mod message;
+pub mod policy;
+pub mod queue;
+mod reply;
+pub mod reserve;
+pub mod settle;
+pub mod status;
+pub mod store;
+pub mod time;
+
+pub use aws_sdk_sqs;

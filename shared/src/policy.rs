@@ -1,0 +1,390 @@
+//! A budget's policy, and the numbers that are compiled from it.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// What an outcome that nobody knows leads to: the request was written and no answer came, or a worker died between
+/// claim and settle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnUnknown {
+    /// The send ends as unknown and is dead-lettered: never sent twice, perhaps not at all.
+    #[default]
+    Park,
+    /// It counts as an attempt and is sent again with the same idempotency key.
+    Resend,
+}
+
+/// A budget's numbers, kept in Redis and changed at run time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    /// Units that the provider takes in any `per`.
+    pub limit: u32,
+    /// The window of the limit; whole milliseconds, 1 ms to 30 days. Default 1 s.
+    pub per: Duration,
+    /// The part of the limit that is scheduled, in ten-thousandths (9700 = 0.97). What is left buys lateness and cost.
+    pub headroom: Headroom,
+    /// The earliest slot offered is this far ahead, since SQS and Lambda need that long. Default 250 ms.
+    pub transit: Duration,
+    /// A message shows up 0 to 1 s more than this before its slot. Default 1.5 s.
+    pub lead: Duration,
+    /// The furthest slot offered. Default 24 h, at most 14 days.
+    pub horizon: Duration,
+    /// How long a send's end is remembered past its slot. Default 24 h.
+    pub dedup_ttl: Duration,
+    /// The largest cost of one send; default the limit. A larger value says that the provider takes such sends.
+    pub max_cost: Option<u32>,
+    /// How often the provider is called for one send before it is dead-lettered; 1 to 255, default 5.
+    pub max_attempts: u8,
+    /// What an unknown outcome leads to.
+    pub on_unknown: OnUnknown,
+}
+
+/// The part of a limit that is scheduled: above 0, at most 1, to four decimals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Headroom(u16);
+
+impl Headroom {
+    /// The default, chosen by measurement (README): 0.97.
+    pub const DEFAULT: Headroom = Headroom(9700);
+
+    /// Checks a headroom.
+    ///
+    /// # Errors
+    /// [`InvalidPolicy::Headroom`] outside (0, 1], and for more than four decimals.
+    pub fn new(given: f64) -> Result<Self, InvalidPolicy> {
+        let scaled = (given * 10_000.0).round();
+        if scaled >= 1.0 && given <= 1.0 && (given * 10_000.0 - scaled).abs() < 1e-6 {
+            return Ok(Self(scaled as u16));
+        }
+        Err(InvalidPolicy::Headroom { given })
+    }
+
+    /// As a fraction.
+    #[must_use]
+    pub fn get(self) -> f64 {
+        f64::from(self.0) / 10_000.0
+    }
+}
+
+/// Why a policy was refused. Nothing was changed.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum InvalidPolicy {
+    /// The limit is 0.
+    #[error("limit 0 sends nothing: give a limit of at least 1 unit (a rate below 1/s is a longer `per`)")]
+    Limit,
+    /// The window is not 1 ms to 30 days in whole milliseconds.
+    #[error("per {given:?} is out of range: give whole milliseconds, 1 ms to 30 days")]
+    Per {
+        /// What was given.
+        given: Duration,
+    },
+    /// The headroom is not above 0 and at most 1.
+    #[error(
+        "headroom {given} is out of range: give a fraction above 0 and at most 1 with up to four decimals, such as 0.95"
+    )]
+    Headroom {
+        /// What was given.
+        given: f64,
+    },
+    /// So little slack is left that every send would be late.
+    #[error("headroom {given} leaves a grace of {grace_us} us, under 5 ms: the largest that works here is {largest}")]
+    Grace {
+        /// What was given.
+        given: f64,
+        /// The grace it would leave, in microseconds.
+        grace_us: u64,
+        /// The largest headroom that works with this window.
+        largest: f64,
+    },
+    /// The rate has too many digits to be kept exactly.
+    #[error("the rate {limit} x {headroom} per {per:?} is too fine to be kept exactly: use fewer digits")]
+    Rate {
+        /// The limit.
+        limit: u32,
+        /// The headroom.
+        headroom: f64,
+        /// The window.
+        per: Duration,
+    },
+    /// Another number is out of its range.
+    #[error("{name} {given} is out of range: {range}")]
+    Range {
+        /// The setting.
+        name: &'static str,
+        /// What was given.
+        given: String,
+        /// What is taken.
+        range: &'static str,
+    },
+}
+
+/// What scripts work with, computed once when a policy is set.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Compiled {
+    /// The scheduled rate is `num / den` units per second, in lowest terms.
+    pub num: u32,
+    /// See `num`.
+    pub den: u32,
+    /// How late a send may be without the guard ever refusing it.
+    pub grace: Duration,
+    /// The largest cost that fits beside a full grid; a larger one books `cost - u0` positions in front of its own.
+    pub u0: u32,
+    /// The largest cost taken.
+    pub max_cost: u32,
+    gap_us: f64,
+    slack_us: f64,
+    burst_us: f64,
+}
+
+const DAY: Duration = Duration::from_secs(86_400);
+const MIN_GRACE_US: f64 = 5_000.0;
+/// Taken off the grace: what rounding, the timer's resolution and a provider's own clock may cost.
+const MARGIN_US: f64 = 1_000.0;
+
+impl Policy {
+    /// A policy for `limit` units in any rolling second, with the defaults for the rest.
+    #[must_use]
+    pub fn per_second(limit: u32) -> Self {
+        Self {
+            limit,
+            per: Duration::from_secs(1),
+            headroom: Headroom::DEFAULT,
+            transit: Duration::from_millis(250),
+            lead: Duration::from_millis(1500),
+            horizon: DAY,
+            dedup_ttl: DAY,
+            max_cost: None,
+            max_attempts: 5,
+            on_unknown: OnUnknown::Park,
+        }
+    }
+
+    /// Checks the policy and computes what scripts work with.
+    ///
+    /// # Errors
+    /// [`InvalidPolicy`]: what is wrong and what would work.
+    pub fn compile(&self) -> Result<Compiled, InvalidPolicy> {
+        self.check_ranges()?;
+        let (num, den) = self.rate()?;
+        let per_us = self.per.as_micros() as f64;
+        let headroom = self.headroom.get();
+        let grace = per_us * (1.0 - headroom) / (2.0 * headroom) - MARGIN_US;
+        if grace < MIN_GRACE_US {
+            let largest = per_us / (per_us + 2.0 * (MIN_GRACE_US + MARGIN_US));
+            return Err(InvalidPolicy::Grace {
+                given: headroom,
+                grace_us: grace.max(0.0) as u64,
+                largest: (largest * 10_000.0).floor() / 10_000.0,
+            });
+        }
+        // No later than a message may wait for its slot: a send that late has been overtaken by its backlog.
+        let grace = grace.floor().min(self.lead.as_micros() as f64 + 1_000_000.0);
+        let limit = f64::from(self.limit);
+        // r (per + grace) + u0 < L + 1
+        let u0 = (limit + 1.0 - headroom * limit * (per_us + grace) / per_us).ceil() - 1.0;
+        let gap_us = per_us / (headroom * limit);
+        let slack = (1.0 - headroom) * limit + 1.0 - 1e-6;
+        let max_cost = self.max_cost.unwrap_or(self.limit);
+        Ok(Compiled {
+            num,
+            den,
+            grace: Duration::from_micros(grace as u64),
+            u0: u0.max(1.0) as u32,
+            max_cost,
+            gap_us,
+            slack_us: slack * gap_us,
+            burst_us: slack.max(f64::from(max_cost)) * gap_us,
+        })
+    }
+
+    /// The scheduled rate in units per second.
+    #[must_use]
+    pub fn scheduled_rate(&self) -> f64 {
+        self.headroom.get() * f64::from(self.limit) / self.per.as_secs_f64()
+    }
+
+    fn check_ranges(&self) -> Result<(), InvalidPolicy> {
+        if self.limit == 0 {
+            return Err(InvalidPolicy::Limit);
+        }
+        let whole_ms = self.per.subsec_nanos().is_multiple_of(1_000_000);
+        if !whole_ms || self.per < Duration::from_millis(1) || self.per > 30 * DAY {
+            return Err(InvalidPolicy::Per { given: self.per });
+        }
+        let range = |ok: bool, name, given: String, range| {
+            if ok { Ok(()) } else { Err(InvalidPolicy::Range { name, given, range }) }
+        };
+        let within =
+            |value: Duration, low_ms: u64, high: Duration| value >= Duration::from_millis(low_ms) && value <= high;
+        let show = |value: Duration| format!("{value:?}");
+        range(self.limit < 1 << 24, "limit", self.limit.to_string(), "at most 16,777,215 units")?;
+        range(within(self.transit, 0, Duration::from_secs(60)), "transit", show(self.transit), "0 to 60 s")?;
+        range(within(self.lead, 100, Duration::from_secs(60)), "lead", show(self.lead), "100 ms to 60 s")?;
+        range(within(self.horizon, 1000, 14 * DAY), "horizon", show(self.horizon), "1 s to 14 days")?;
+        range(within(self.dedup_ttl, 60_000, 30 * DAY), "dedup_ttl", show(self.dedup_ttl), "1 minute to 30 days")?;
+        let max_cost = self.max_cost.unwrap_or(self.limit);
+        range((1..1 << 24).contains(&max_cost), "max_cost", max_cost.to_string(), "1 to 16,777,215 units")?;
+        range(self.max_attempts >= 1, "max_attempts", self.max_attempts.to_string(), "1 to 255")
+    }
+
+    /// h·L/per as a fraction in lowest terms.
+    fn rate(&self) -> Result<(u32, u32), InvalidPolicy> {
+        let num = u128::from(self.headroom.0) * u128::from(self.limit);
+        let den = 10 * self.per.as_millis();
+        let divisor = gcd(num, den);
+        let (num, den) = (num / divisor, den / divisor);
+        let fine = InvalidPolicy::Rate { limit: self.limit, headroom: self.headroom.get(), per: self.per };
+        // products of both, and of each with a million microseconds, must be exact in a double, with a bit to spare
+        if num * den >= 1 << 52 || num / den >= 1 << 24 {
+            return Err(fine);
+        }
+        match (u32::try_from(num), u32::try_from(den)) {
+            (Ok(num), Ok(den)) => Ok((num, den)),
+            _ => Err(fine),
+        }
+    }
+
+    /// The settings by name, as Redis keeps them and people read them. [`Policy::from_settings`] takes them back.
+    #[must_use]
+    pub fn settings(&self) -> Vec<(&'static str, String)> {
+        let mut settings = vec![
+            ("limit", self.limit.to_string()),
+            ("per_ms", self.per.as_millis().to_string()),
+            ("headroom", self.headroom.get().to_string()),
+            ("transit_ms", self.transit.as_millis().to_string()),
+            ("lead_ms", self.lead.as_millis().to_string()),
+            ("horizon_s", self.horizon.as_secs().to_string()),
+            ("dedup_ttl_s", self.dedup_ttl.as_secs().to_string()),
+            ("max_attempts", self.max_attempts.to_string()),
+            ("on_unknown", if self.on_unknown == OnUnknown::Park { "park" } else { "resend" }.to_owned()),
+        ];
+        settings.push(("max_cost", self.max_cost.map_or_else(String::new, |cost| cost.to_string())));
+        settings
+    }
+
+    /// A policy from its settings; names that are not a setting are passed over.
+    ///
+    /// # Errors
+    /// The name of a setting that is missing or cannot be read.
+    pub fn from_settings<'a>(settings: impl Fn(&str) -> Option<&'a str>) -> Result<Self, UnreadableSetting> {
+        fn read<T: std::str::FromStr>(name: &'static str, text: Option<&str>) -> Result<T, UnreadableSetting> {
+            text.and_then(|t| t.parse().ok()).ok_or_else(|| UnreadableSetting { name, text: text.map(str::to_owned) })
+        }
+        let ms = |name| Ok(Duration::from_millis(read(name, settings(name))?));
+        let s = |name| Ok(Duration::from_secs(read(name, settings(name))?));
+        let headroom: f64 = read("headroom", settings("headroom"))?;
+        Ok(Self {
+            limit: read("limit", settings("limit"))?,
+            per: ms("per_ms")?,
+            headroom: Headroom::new(headroom)
+                .map_err(|_| UnreadableSetting { name: "headroom", text: Some(headroom.to_string()) })?,
+            transit: ms("transit_ms")?,
+            lead: ms("lead_ms")?,
+            horizon: s("horizon_s")?,
+            dedup_ttl: s("dedup_ttl_s")?,
+            max_cost: settings("max_cost").and_then(|text| text.parse().ok()),
+            max_attempts: read("max_attempts", settings("max_attempts"))?,
+            on_unknown: if settings("on_unknown") == Some("resend") { OnUnknown::Resend } else { OnUnknown::Park },
+        })
+    }
+
+    /// The header of a new calendar: the layout `HEADER` of calendar.lua, 128 bytes.
+    pub(crate) fn header(&self, compiled: &Compiled) -> Vec<u8> {
+        let u32s = |out: &mut Vec<u8>, values: &[u32]| values.iter().for_each(|v| out.extend(v.to_le_bytes()));
+        let f64s = |out: &mut Vec<u8>, values: &[f64]| values.iter().for_each(|v| out.extend(v.to_le_bytes()));
+        let us = |value: Duration| u32::try_from(value.as_micros()).unwrap_or(u32::MAX);
+        let s = |value: Duration| u32::try_from(value.as_secs()).unwrap_or(u32::MAX);
+        let mut out = Vec::with_capacity(128);
+        u32s(&mut out, &[0, 0, compiled.num, compiled.den, 0, us(compiled.grace)]);
+        f64s(&mut out, &[0.0, 0.0, compiled.gap_us, compiled.slack_us]);
+        u32s(&mut out, &[us(self.lead)]);
+        out.extend([u8::from(self.on_unknown == OnUnknown::Resend), self.max_attempts, 1, 0]);
+        u32s(&mut out, &[us(self.transit), compiled.u0, compiled.max_cost, s(self.horizon), s(self.dedup_ttl), 0]);
+        u32s(&mut out, &[compiled.num, compiled.den]);
+        f64s(&mut out, &[0.0, compiled.burst_us]);
+        let per_ms = u32::try_from(self.per.as_millis()).unwrap_or(u32::MAX);
+        u32s(&mut out, &[self.limit, per_ms, 0, 0]);
+        out
+    }
+}
+
+/// A setting in Redis that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the setting {name} of this budget cannot be read ({text:?}): set the policy again with `sendslot budget set`")]
+pub struct UnreadableSetting {
+    /// Its name.
+    pub name: &'static str,
+    /// What stands there.
+    pub text: Option<String>,
+}
+
+fn gcd(a: u128, b: u128) -> u128 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(limit: u32, headroom: f64) -> Policy {
+        Policy { headroom: Headroom::new(headroom).unwrap(), ..Policy::per_second(limit) }
+    }
+
+    #[test]
+    fn grace_and_u0_follow_from_the_headroom() {
+        for (headroom, grace_ms, u0) in [(0.8, 123, 11), (0.95, 25, 3), (0.97, 14, 2), (0.98, 9, 2)] {
+            let compiled = policy(100, headroom).compile().unwrap();
+            assert_eq!((compiled.grace.as_millis(), compiled.u0), (grace_ms, u0), "{headroom}");
+        }
+        let one = policy(1, 0.8).compile().unwrap();
+        assert_eq!((one.grace.as_millis(), one.u0), (123, 1));
+    }
+
+    #[test]
+    fn a_headroom_without_grace_is_refused_with_the_largest_that_works() {
+        for headroom in [0.99, 1.0, 0.9882] {
+            let Err(InvalidPolicy::Grace { largest, .. }) = policy(100, headroom).compile() else {
+                panic!("{headroom}")
+            };
+            assert_eq!(largest, 0.9881);
+        }
+        assert!(policy(100, 0.9881).compile().is_ok());
+    }
+
+    #[test]
+    fn limits_and_headrooms_out_of_range_are_refused() {
+        assert_eq!(policy(0, 0.9).compile(), Err(InvalidPolicy::Limit));
+        for bad in [0.0, -0.5, 1.01, f64::NAN, 0.000_01, 0.123_456] {
+            assert!(matches!(Headroom::new(bad), Err(InvalidPolicy::Headroom { .. })), "{bad}");
+        }
+    }
+
+    #[test]
+    fn rates_are_kept_in_lowest_terms() {
+        let rate = |limit, per_s, headroom| {
+            let p = Policy { per: Duration::from_secs(per_s), ..policy(limit, headroom) };
+            p.compile().map(|c| (c.num, c.den)).unwrap()
+        };
+        assert_eq!(rate(100, 1, 0.95), (95, 1));
+        assert_eq!(rate(100, 1, 0.975), (195, 2));
+        assert_eq!(rate(1000, 300, 0.9), (3, 1));
+        assert_eq!(rate(20, 3600, 0.97), (97, 18_000));
+        assert_eq!(rate(1, 2, 0.8), (2, 5));
+    }
+
+    #[test]
+    fn settings_round_trip() {
+        let given = Policy { max_cost: Some(250), on_unknown: OnUnknown::Resend, ..policy(80, 0.9123) };
+        let settings = given.settings();
+        let find = |name: &str| settings.iter().find(|(n, _)| *n == name).map(|(_, v)| v.as_str());
+        assert_eq!(Policy::from_settings(find).unwrap(), given);
+    }
+
+    #[test]
+    fn the_header_has_the_layout_of_the_scripts() {
+        let p = policy(100, 0.95);
+        assert_eq!(p.header(&p.compile().unwrap()).len(), 128);
+    }
+}

@@ -1,0 +1,181 @@
+//! reserve.lua: booking a batch of sends.
+
+use std::time::{Duration, Instant as Monotonic};
+
+use redis::Value;
+
+use crate::id::BudgetName;
+use crate::keys;
+use crate::message::Draft;
+use crate::reply;
+use crate::store::{Call, Store, StoreError};
+use crate::time::{DelaySeconds, Instant, Timer};
+
+/// The most sends that one call books.
+pub const MAX_BATCH: usize = 500;
+
+/// A booked slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Booking {
+    /// 1, 2, 3 … for each re-booking of the same send.
+    pub seq: u32,
+    /// Second and position in it: what is stored. The instant follows from them and the rate in force.
+    pub slot: (u32, u32),
+    /// The slot's instant on Redis' clock.
+    pub at: Instant,
+    /// The booking stood before this call.
+    pub existing: bool,
+    wait: Duration,
+    lead: Duration,
+    answered: Monotonic,
+}
+
+impl Booking {
+    /// How far the slot is ahead now, by this process's own monotonic clock since Redis answered.
+    #[must_use]
+    pub fn wait(&self) -> Duration {
+        self.wait.saturating_sub(self.answered.elapsed())
+    }
+
+    /// The delay of the booking's copy when it is sent now.
+    #[must_use]
+    pub fn delay(&self, timer: Timer) -> DelaySeconds {
+        timer.delay(self.wait(), self.lead)
+    }
+}
+
+/// Why a send was not booked. Nothing was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The same ID was scheduled with other content.
+    #[error("this ID was scheduled before with another payload, cost or time: give the new message an ID of its own")]
+    Conflict,
+    /// A worker is sending it just now.
+    #[error("a worker is sending this message just now")]
+    InProgress,
+    /// It was sent.
+    #[error("this message was sent before")]
+    AlreadySent,
+    /// It was cancelled.
+    #[error("this message was cancelled")]
+    Cancelled,
+    /// It ended as failed and was dead-lettered.
+    #[error("this message failed and was dead-lettered: redrive it, or give the new one an ID of its own")]
+    Failed,
+    /// Its deadline passed before it could be sent.
+    #[error("this message's deadline passed before it could be sent")]
+    Expired,
+    /// Nobody knows whether it was sent.
+    #[error("nobody knows whether this message was sent: it is in the dead-letter queue")]
+    Unknown,
+    /// The first free slot lies behind the deadline.
+    #[error("the first free slot is in {would_be_in:?}, behind the deadline")]
+    PastDeadline {
+        /// The instant of that slot.
+        would_be_at: Instant,
+        /// How far it is ahead.
+        would_be_in: Duration,
+    },
+    /// The first free slot lies behind the policy's horizon.
+    #[error(
+        "the first free slot is in {would_be_in:?}, behind the budget's horizon: try again later, or raise the horizon"
+    )]
+    TooFar {
+        /// How far it is ahead, at least.
+        would_be_in: Duration,
+    },
+    /// The cost is above what the policy takes.
+    #[error("the cost is above {max_cost} units, the most that this budget takes for one send: split the message")]
+    CostTooLarge {
+        /// The largest cost allowed.
+        max_cost: u32,
+    },
+    /// The budget has no policy.
+    #[error("this budget has no policy: set one with `sendslot budget set NAME --limit UNITS`")]
+    UnknownBudget,
+}
+
+/// Books up to [`MAX_BATCH`] sends of one budget in one call, in their order. Asked again, a send gets the booking that
+/// stands, so a call whose answer was lost can be repeated blindly.
+///
+/// # Errors
+/// [`StoreError`] when Redis cannot be asked: then any part of the batch may be booked, and asking again is safe.
+///
+/// # Panics
+/// Never; more than [`MAX_BATCH`] drafts are a [`StoreError::Reply`].
+pub async fn reserve(
+    store: &Store,
+    budget: &BudgetName,
+    drafts: &[&Draft],
+) -> Result<Vec<Result<Booking, Refusal>>, StoreError> {
+    if drafts.is_empty() {
+        return Ok(vec![]);
+    }
+    if drafts.len() > MAX_BATCH {
+        return Err(StoreError::Reply { script: "reserve", reply: format!("a batch of {}", drafts.len()) });
+    }
+    let mut call = Call { keys: vec![keys::calendar(budget), keys::policy(budget)], args: vec![] };
+    for draft in drafts {
+        call.keys.push(keys::record(budget, &draft.id));
+        call.args.push(pack(draft));
+    }
+    let mut items = reply::array("reserve", store.run(sendslot_lua::RESERVE, call).await?)?.into_iter();
+    let answered = Monotonic::now();
+    let mut head = || items.next().as_ref().and_then(reply::integer).and_then(|n| u64::try_from(n).ok());
+    let (now, lead) = (head(), head());
+    let now = now.ok_or_else(|| reply::wrong("reserve", &"no now"))?;
+    let Some(lead) = lead else { return Ok(vec![Err(Refusal::UnknownBudget); drafts.len()]) };
+    let read = Read { now, lead: Duration::from_micros(lead), answered };
+    let answers: Option<Vec<_>> = items.map(|item| read.answer(&item)).collect();
+    answers.filter(|a| a.len() == drafts.len()).ok_or_else(|| reply::wrong("reserve", &"another number of answers"))
+}
+
+/// '<c8BI4dd' digest, lane, cost, not_before, deadline
+fn pack(draft: &Draft) -> Vec<u8> {
+    let mut out = Vec::with_capacity(29);
+    out.extend(draft.digest.0);
+    out.push(0);
+    out.extend(draft.cost.to_le_bytes());
+    out.extend(micros(draft.not_before));
+    out.extend(micros(draft.deadline));
+    out
+}
+
+/// An optional instant as scripts take it: a double, 0 for none.
+pub(crate) fn micros(at: Option<Instant>) -> [u8; 8] {
+    (at.map_or(0, Instant::as_micros) as f64).to_le_bytes()
+}
+
+/// What all answers of one call share.
+struct Read {
+    now: u64,
+    lead: Duration,
+    answered: Monotonic,
+}
+
+impl Read {
+    /// '<BI4I4I4i8' code, seq, second, position, wait
+    fn answer(&self, item: &Value) -> Option<Result<Booking, Refusal>> {
+        let Value::BulkString(bytes) = item else { return None };
+        let mut fields = reply::Fields(bytes);
+        let code = fields.u8()?;
+        let (seq, second, position, wait_us) = (fields.u32()?, fields.u32()?, fields.u32()?, fields.i64()?);
+        let wait = Duration::from_micros(u64::try_from(wait_us).unwrap_or(0));
+        let at = Instant::from_micros(self.now.checked_add_signed(wait_us)?);
+        let Read { lead, answered, .. } = *self;
+        Some(match code {
+            0 | 1 => Ok(Booking { seq, slot: (second, position), at, existing: code == 1, wait, lead, answered }),
+            2 => Err(Refusal::Conflict),
+            3 => Err(Refusal::InProgress),
+            4 => Err(Refusal::AlreadySent),
+            5 => Err(Refusal::Cancelled),
+            6 => Err(Refusal::Failed),
+            7 => Err(Refusal::Expired),
+            8 => Err(Refusal::Unknown),
+            9 => Err(Refusal::PastDeadline { would_be_at: at, would_be_in: wait }),
+            10 => Err(Refusal::TooFar { would_be_in: wait }),
+            11 => Err(Refusal::CostTooLarge { max_cost: position }),
+            _ => return None,
+        })
+    }
+}

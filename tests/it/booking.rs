@@ -1,0 +1,430 @@
+//! Booking: positions, rates, costs, refusals, batches.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use sendslot_shared::message::{Draft, Message};
+use sendslot_shared::policy::Policy;
+use sendslot_shared::reserve::Refusal;
+use sendslot_tests::{Bench, SECOND, START, costing, draft, most_in_window, on_each_redis, per_second};
+
+fn drafts(prefix: &str, n: usize) -> Vec<Draft> {
+    (0..n).map(|i| draft(format!("{prefix}{i}"))).collect()
+}
+
+fn at(us: u64) -> std::time::SystemTime {
+    UNIX_EPOCH + Duration::from_micros(us)
+}
+
+#[tokio::test]
+async fn a_burst_becomes_an_even_schedule_behind_the_transit() {
+    on_each_redis(async |bench: Bench| {
+        bench.policy(&per_second(100, 0.8)).await;
+        bench.set_clock(START + 300_000).await;
+        let booked = bench.reserve_all(&drafts("m", 500)).await;
+        for (i, booking) in booked.iter().enumerate() {
+            let booking = booking.as_ref().unwrap();
+            // now + transit = .55 s is position 44 of 80
+            assert_eq!(booking.at.as_micros(), START + 550_000 + i as u64 * 12_500);
+            let n = i as u32 + 44;
+            assert_eq!(booking.slot, ((START / SECOND) as u32 + n / 80, n % 80));
+            assert_eq!(booking.seq, 1);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_stamped_is_the_slot_handed_out_not_the_time_asked() {
+    // B1, zone-mta#511
+    on_each_redis(async |bench: Bench| {
+        bench.policy(&per_second(10, 0.9)).await;
+        let mut sends = vec![];
+        for i in 0..60_u64 {
+            bench.set_clock(START + [0, 40, 141][i as usize % 3] * 1000 + i / 3 * 20_000).await;
+            let booking = bench.reserve(&draft(format!("m{i}"))).await.unwrap();
+            sends.push((booking.at.as_micros(), 1));
+        }
+        assert_eq!(most_in_window(sends, SECOND), 9);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_refusal_changes_nothing() {
+    // B2: a send that is refused leaves no trace, so asking every second for what does not fit never uses capacity up
+    on_each_redis(async |bench: Bench| {
+        let policy = Policy { per: Duration::from_secs(10), ..per_second(1, 0.9) };
+        bench.policy(&policy).await;
+        let (mut granted, mut refused) = (0, 0);
+        for s in 0..60 {
+            let now = START + s * SECOND;
+            bench.set_clock(now).await;
+            let message = Message::new("b", format!("m{s}"), "x").deadline(at(now + 11 * SECOND)).check().unwrap();
+            let before = bench.keys("*").await.len();
+            match bench.reserve(&message).await {
+                Ok(_) => granted += 1,
+                Err(Refusal::PastDeadline { would_be_at, would_be_in }) => {
+                    assert_eq!(would_be_at.as_micros(), now + would_be_in.as_micros() as u64);
+                    assert!(would_be_in > Duration::from_secs(11));
+                    refused += 1;
+                    assert!(bench.status(&message).await.is_none());
+                    assert_eq!(bench.keys("*r:*").await.len(), granted);
+                    assert!(bench.keys("*").await.len() <= before + 2, "hints at most");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        // one unit every 10/0.9 s
+        assert_eq!((granted, granted + refused), (6, 60));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_cost_above_the_most_is_a_permanent_refusal() {
+    // B4, redis-gcra#6
+    on_each_redis(async |bench: Bench| {
+        bench.policy(&per_second(100, 0.8)).await;
+        assert_eq!(bench.reserve(&costing("big", 101)).await, Err(Refusal::CostTooLarge { max_cost: 100 }));
+        assert!(bench.keys("*r:*").await.is_empty());
+        bench.policy(&Policy { max_cost: Some(250), ..per_second(100, 0.8) }).await;
+        assert!(bench.reserve(&costing("big", 250)).await.is_ok());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_cost_above_one_second_takes_a_run_of_seconds() {
+    // B4: cost 12 against 10 units a second takes two seconds, and the rest of the second one stays bookable
+    on_each_redis(async |bench: Bench| {
+        let policy = Policy { transit: Duration::ZERO, ..per_second(16, 0.625) };
+        assert_eq!(policy.compile().unwrap().u0, 4);
+        bench.policy(&policy).await;
+        let heavy = bench.reserve(&costing("heavy", 12)).await.unwrap();
+        // 12 - u0 positions in front: it leaves at position 8 of 10, and goes on through 8 + 12 positions
+        assert_eq!(heavy.slot, ((START / SECOND) as u32, 8));
+        let next = bench.reserve(&draft("next")).await.unwrap();
+        assert_eq!(next.slot, ((START / SECOND) as u32 + 2, 0));
+        let heavier = bench.reserve(&costing("heavier", 13)).await.unwrap();
+        assert_eq!(heavier.slot, ((START / SECOND) as u32 + 3, 0), "the tail of the second is where it starts");
+        let last = bench.reserve(&draft("last")).await.unwrap();
+        assert_eq!(last.slot, ((START / SECOND) as u32 + 4, 3), "the rest of its last second stays bookable");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_exact_fit_is_taken_and_one_more_is_not() {
+    // B5, notification-api#1644
+    on_each_redis(async |bench: Bench| {
+        let policy = Policy { transit: Duration::ZERO, ..per_second(10, 0.8) };
+        bench.policy(&policy).await;
+        let second = (START / SECOND) as u32;
+        bench.reserve_all(&drafts("m", 6)).await;
+        assert_eq!(bench.reserve(&costing("two", 2)).await.unwrap().slot, (second, 6), "2 left, cost 2");
+        bench.reserve_all(&drafts("n", 7)).await;
+        assert_eq!(bench.reserve(&costing("two more", 2)).await.unwrap().slot, (second + 2, 0), "1 left, cost 2");
+        assert_eq!(bench.reserve(&draft("one")).await.unwrap().slot, (second + 1, 7), "the hole is filled");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_same_send_gets_the_same_slot() {
+    // B6, rate-limit-redis#251: the reply of a committed script is lost and the client asks again
+    on_each_redis(async |bench: Bench| {
+        bench.policy(&per_second(100, 0.9)).await;
+        let first = bench.reserve(&draft("m")).await.unwrap();
+        assert!(!first.existing);
+        for _ in 0..3 {
+            let again = bench.reserve(&draft("m")).await.unwrap();
+            assert!(again.existing);
+            assert_eq!((again.slot, again.seq, again.at), (first.slot, first.seq, first.at));
+        }
+        assert_eq!(bench.reserve(&draft("n")).await.unwrap().slot.1, first.slot.1 + 1, "one position was used");
+        assert_eq!(bench.reserve(&costing("m", 2)).await, Err(Refusal::Conflict));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_batch_sees_its_own_duplicates_and_conflicts() {
+    on_each_redis(async |bench: Bench| {
+        bench.policy(&per_second(100, 0.9)).await;
+        let batch = [draft("a"), draft("b"), draft("a"), costing("b", 2), draft("c")];
+        let booked = bench.reserve_all(&batch).await;
+        let slots: Vec<_> = booked.iter().map(|b| b.map(|b| (b.slot.1, b.existing))).collect();
+        let first = slots[0].unwrap().0;
+        let expected = [Ok((first, false)), Ok((first + 1, false)), Ok((first, true)), Err(Refusal::Conflict), Ok((first + 2, false))];
+        assert_eq!(slots, expected);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_booking_whose_slot_has_passed_is_booked_anew() {
+    on_each_redis(async |bench: Bench| {
+        bench.policy(&per_second(100, 0.9)).await;
+        let first = bench.reserve(&draft("m")).await.unwrap();
+        bench.set_clock(first.at.as_micros() + 20_000).await;
+        assert!(bench.reserve(&draft("m")).await.unwrap().existing, "within the grace it stands");
+        bench.set_clock(first.at.as_micros() + 10 * SECOND).await;
+        let second = bench.reserve(&draft("m")).await.unwrap();
+        assert_eq!((second.seq, second.existing), (2, false));
+        assert!(second.at.as_micros() >= first.at.as_micros() + 10 * SECOND);
+    })
+    .await;
+}
+
+/// The grid, computed from exact fractions: the instants (us, rounded up) of the units k/r with s <= k/r from `from` on.
+fn grid(num: u128, den: u128, from_us: u128, n: usize) -> Vec<u64> {
+    let first = (from_us * num).div_ceil(den * 1_000_000);
+    (0..n as u128).map(|i| ((first + i) * den * 1_000_000).div_ceil(num) as u64).collect()
+}
+
+#[tokio::test]
+async fn any_rational_rate_has_an_exact_grid() {
+    // B7, bullmq#1565
+    on_each_redis(async |bench: Bench| {
+        let cases: [(u32, u64, f64); 9] = [
+            (100, 1_000, 0.8),
+            (100, 1_000, 0.975),
+            (1000, 300_000, 0.9),
+            (1, 2_000, 0.8),
+            (20, 3_600_000, 0.97),
+            (15, 10_000, 0.9),
+            (10_000, 1_000, 0.9877),
+            (7, 3_000, 0.7777),
+            (3, 1_000, 0.5),
+        ];
+        for (i, (limit, per_ms, headroom)) in cases.into_iter().enumerate() {
+            let now = START + i as u64 * 100_000 * SECOND + 123_457;
+            bench.set_clock(now).await;
+            let horizon = Duration::from_secs(14 * 86_400);
+            let policy = Policy { per: Duration::from_millis(per_ms), horizon, ..per_second(limit, headroom) };
+            bench.policy(&policy).await;
+            let _: i64 = bench.command(redis::cmd("DEL").arg("s{b}cal").arg("s{b}policy")).await;
+            bench.policy(&policy).await;
+            let compiled = policy.compile().unwrap();
+            let from = u128::from(now) + 250_000;
+            let expected = grid(compiled.num.into(), compiled.den.into(), from, 300);
+            let mut got = vec![];
+            for (j, chunk) in drafts(&format!("{i}-"), 300).chunks(90).enumerate() {
+                let booked = if j == 1 {
+                    let mut all = vec![];
+                    for one in chunk {
+                        all.push(bench.reserve(one).await);
+                    }
+                    all
+                } else {
+                    bench.reserve_all(chunk).await
+                };
+                got.extend(booked.into_iter().map(|b| b.unwrap().at.as_micros()));
+            }
+            assert_eq!(got, expected, "{limit} per {per_ms} ms x {headroom}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn order_inside_a_budget_is_arrival_order() {
+    // B10, bull#1053
+    on_each_redis(async |bench: Bench| {
+        bench.policy(&Policy { transit: Duration::ZERO, ..per_second(2, 0.5) }).await;
+        for (i, draft) in drafts("m", 100).iter().enumerate() {
+            let booking = bench.reserve(draft).await.unwrap();
+            assert_eq!(booking.at.as_micros(), START + i as u64 * SECOND);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn windows_hold_over_second_minute_hour_day_and_year_boundaries() {
+    // B11, oban#750: 2030-12-31 23:59:30 to 2031-01-01 00:01:00
+    on_each_redis(async |bench: Bench| {
+        let eve = 1_924_991_970 * SECOND;
+        bench.set_clock(eve).await;
+        bench.policy(&per_second(50, 0.9)).await;
+        let mut sends = vec![];
+        for half_second in 0..180 {
+            bench.set_clock(eve + half_second * 500_000).await;
+            for booking in bench.reserve_all(&drafts(&format!("{half_second}-"), 23)).await {
+                sends.push((booking.unwrap().at.as_micros(), 1));
+            }
+        }
+        let span = sends.last().unwrap().0 - sends[0].0;
+        assert_eq!(most_in_window(sends.clone(), SECOND), 45);
+        assert!(span.abs_diff((sends.len() as u64 - 1) * SECOND / 45) < SECOND, "no second is lost or used twice");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn keys_may_vanish_between_any_two_calls() {
+    // B12, bottleneck#205
+    on_each_redis(async |bench: Bench| {
+        bench.policy(&per_second(10, 0.9)).await;
+        bench.reserve_all(&drafts("m", 100)).await;
+        for key in bench.keys("s{b}*").await {
+            let _: i64 = bench.command(redis::cmd("DEL").arg(&key)).await;
+            let answer = bench.reserve(&draft(format!("after {key}"))).await;
+            if key == "s{b}policy" {
+                assert!(answer.is_ok(), "the calendar carries on");
+                bench.policy(&per_second(10, 0.9)).await;
+            } else {
+                let booking = answer.unwrap();
+                if key == "s{b}cal" {
+                    // what was just sent is unknown: nothing for a whole window
+                    assert!(booking.at.as_micros() >= START + SECOND, "{key}");
+                }
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_budget_without_policy_is_refused() {
+    on_each_redis(async |bench: Bench| {
+        assert_eq!(bench.reserve(&draft("m")).await, Err(Refusal::UnknownBudget));
+        assert!(bench.keys("s{b}*").await.is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn not_before_is_rounded_up_and_holds_up_nobody() {
+    on_each_redis(async |bench: Bench| {
+        bench.policy(&per_second(100, 0.8)).await;
+        let later = |id: &str, us| Message::new("b", id, "x").not_before(at(START + us)).check().unwrap();
+        let booked = bench.reserve(&later("a", 60_400_000)).await.unwrap();
+        assert_eq!(booked.at.as_micros(), START + 61 * SECOND);
+        assert_eq!(bench.reserve(&draft("b")).await.unwrap().at.as_micros(), START + 250_000);
+        let mixed = [draft("c"), later("d", 61_000_000), draft("e")];
+        let booked: Vec<u64> = bench.reserve_all(&mixed).await.into_iter().map(|b| b.unwrap().at.as_micros()).collect();
+        assert_eq!(booked, [START + 262_500, START + 61_012_500, START + 275_000]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_slot_behind_the_horizon_is_too_far() {
+    on_each_redis(async |bench: Bench| {
+        let policy = Policy { horizon: Duration::from_secs(10), ..per_second(10, 0.9) };
+        bench.policy(&policy).await;
+        let booked = bench.reserve_all(&drafts("m", 200)).await;
+        let good = booked.iter().filter(|b| b.is_ok()).count();
+        assert!((87..=90).contains(&good), "{good}");
+        for refused in booked.iter().filter_map(|b| b.as_ref().err()) {
+            assert!(matches!(refused, Refusal::TooFar { would_be_in } if *would_be_in >= Duration::from_secs(10)));
+        }
+        let far = Message::new("b", "far", "x").not_before(at(START + 3600 * SECOND)).check().unwrap();
+        assert!(matches!(bench.reserve(&far).await, Err(Refusal::TooFar { .. })));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_long_backlog_is_found_through_without_walking_it_each_time() {
+    on_each_redis(async |bench: Bench| {
+        bench.policy(&per_second(10, 0.8)).await;
+        for chunk in drafts("m", 20_000).chunks(500) {
+            bench.reserve_all(chunk).await;
+        }
+        let calls = async || -> u64 {
+            let info: String = bench.command(redis::cmd("INFO").arg("commandstats")).await;
+            let of = |line: &str| line.split_once("calls=")?.1.split_once(',')?.0.parse::<u64>().ok();
+            info.lines().filter(|l| !l.contains("info") && !l.contains("evalsha")).filter_map(of).sum()
+        };
+        let before = calls().await;
+        for one in drafts("n", 100) {
+            bench.reserve(&one).await.unwrap();
+        }
+        let each = (calls().await - before) as f64 / 100.0;
+        assert!(each < 9.0, "{each} Redis calls a booking behind 2,500 full seconds");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_calendar_is_cut_behind_itself_and_outlives_its_last_booking() {
+    on_each_redis(async |bench: Bench| {
+        bench.policy(&per_second(10, 0.8)).await;
+        let mut last = 0;
+        for hour in 0..14_u64 {
+            bench.set_clock(START + hour * 3600 * SECOND).await;
+            for booking in bench.reserve_all(&drafts(&format!("{hour}-"), 500)).await {
+                let at = booking.unwrap().at.as_micros();
+                assert!(at > last, "no second twice over a cut");
+                last = at;
+            }
+        }
+        let length: usize = bench.command(redis::cmd("STRLEN").arg("s{b}cal")).await;
+        assert!(length < 128 + 4 * 4 * 3600, "{length}");
+        // a booking ten hours ahead keeps the calendar alive past it
+        let far = Message::new("b", "far", "x").not_before(at(START + 23 * 3600 * SECOND)).check().unwrap();
+        bench.reserve(&far).await.unwrap();
+        let ttl: i64 = bench.command(redis::cmd("TTL").arg("s{b}cal")).await;
+        assert!(ttl > 10 * 3600, "{ttl}");
+        let ttl: i64 = bench.command(redis::cmd("TTL").arg("s{b}r:far")).await;
+        assert!((34 * 3600 - 5..=34 * 3600 + 5).contains(&ttl), "slot + dedup_ttl: {ttl}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn nothing_is_left_that_a_script_has_to_walk() {
+    // D7, bottleneck#115: days of use leave a bounded number of keys besides the records
+    on_each_redis(async |bench: Bench| {
+        for day in 0..12_u64 {
+            for rate in [0.7, 0.8, 0.9] {
+                bench.set_clock(START + day * 86_400 * SECOND).await;
+                bench.policy(&per_second(10 + day as u32, rate)).await;
+                for cost in 1..=4 {
+                    bench.reserve_all(&(0..40).map(|i| costing(format!("{day}{rate}{cost}{i}"), cost)).collect::<Vec<_>>()).await;
+                }
+            }
+        }
+        let others: Vec<String> = bench.keys("s{b}*").await.into_iter().filter(|k| !k.starts_with("s{b}r:")).collect();
+        assert!(others.len() <= 3 + 32, "{others:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_lowered_rate_holds_at_once_and_a_raised_one_makes_nobody_late() {
+    // B8, redis-cell#54
+    on_each_redis(async |bench: Bench| {
+        bench.policy(&per_second(100, 0.8)).await;
+        let booked = bench.reserve_all(&drafts("m", 400)).await;
+        bench.policy(&per_second(10, 0.8)).await;
+        let low = bench.reserve(&draft("low")).await.unwrap();
+        assert!(low.at.as_micros() > booked[399].unwrap().at.as_micros());
+        bench.policy(&per_second(100, 0.8)).await;
+        let status = bench.status(&draft("low")).await.unwrap();
+        assert!(status.at.unwrap() <= low.at, "raising makes nobody wait longer");
+        // seconds within lead + 2 s keep the rate that their bookings were made for
+        let soon = bench.status(&draft("m3")).await.unwrap();
+        assert_eq!(soon.slot, booked[3].unwrap().slot);
+        assert_eq!(soon.at.unwrap().as_micros(), START + u64::from(soon.slot.1) * SECOND / 8);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn ids_and_payloads_are_opaque() {
+    // D6, redis#3224
+    on_each_redis(async |bench: Bench| {
+        bench.policy(&per_second(100, 0.8)).await;
+        let ids = ["12345678901234567", "order/42:a", "a b\u{0}\r\n$5", "}{*?[", "é\u{1F60E}", &"x".repeat(256)];
+        for id in ids {
+            let message = Message::new("b", id, "{\"to\":[]}").check().unwrap();
+            let booked = bench.reserve(&message).await.unwrap();
+            assert_eq!(bench.status(&message).await.unwrap().slot, booked.slot, "{id:?}");
+        }
+        assert_eq!(bench.command::<Vec<String>>(redis::cmd("KEYS").arg("*r:*")).await.len(), ids.len());
+    })
+    .await;
+}

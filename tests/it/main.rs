@@ -1,0 +1,4 @@
+//! One module per behaviour.
+
+mod booking;
+mod verdicts;

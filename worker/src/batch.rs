@@ -1,0 +1,183 @@
+//! One batch: the first questions of all its messages in one round trip, then each message in a task of its own.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use aws_lambda_events::event::sqs::{SqsBatchResponse, SqsEvent, SqsMessage};
+use sendslot_shared::claim::{self, Answer, Claim};
+use sendslot_shared::envelope::Envelope;
+use sendslot_shared::queue::Entry;
+use sendslot_shared::store::StoreError;
+use sendslot_shared::time::DelaySeconds;
+use tokio::task::JoinSet;
+
+use crate::config::WorkerConfig;
+use crate::message::{Delivery, Disposition, disposition, lease};
+use crate::provider::Provider;
+
+/// Why a whole batch was not touched.
+#[derive(Debug, thiserror::Error)]
+pub enum BatchError {
+    /// A record has no message ID, so its failure could not be reported.
+    #[error("record {index} of the event has no messageId: is this function mapped to an SQS queue?")]
+    NoMessageId {
+        /// Its place in the event.
+        index: usize,
+    },
+    /// The function's timeout is too short for a wait and a call: it would put every message back for ever.
+    #[error("this invocation ends in {left:?}, a wait and a provider call take {needed:?}: raise the function's timeout")]
+    TooShort {
+        /// What was left when the invocation began.
+        left: Duration,
+        /// What is needed.
+        needed: Duration,
+    },
+}
+
+/// A worker: a provider and what it needs. Cheap to clone.
+#[derive(Debug)]
+pub struct Worker<P> {
+    pub(crate) config: WorkerConfig,
+    pub(crate) provider: Arc<P>,
+}
+
+impl<P> Clone for Worker<P> {
+    fn clone(&self) -> Self {
+        Self { config: self.config.clone(), provider: self.provider.clone() }
+    }
+}
+
+/// A message of the batch whose body was read.
+struct Ready {
+    message_id: String,
+    envelope: Envelope,
+    nonce: u32,
+}
+
+impl<P: Provider> Worker<P> {
+    /// A worker for one provider account.
+    pub fn new(config: WorkerConfig, provider: P) -> Self {
+        Self { config, provider: Arc::new(provider) }
+    }
+
+    /// Handles one event. Each message succeeds or fails alone: what failed is named in the answer and comes back after
+    /// the visibility timeout.
+    ///
+    /// `invocation_end` is when Lambda would stop this invocation, by the process's own clock.
+    ///
+    /// # Errors
+    /// [`BatchError`]: nothing was done.
+    pub async fn handle(
+        &self,
+        event: SqsEvent,
+        invocation_end: Option<Instant>,
+    ) -> Result<SqsBatchResponse, BatchError> {
+        if let Some(index) = event.records.iter().position(|r| r.message_id.as_deref().unwrap_or("").is_empty()) {
+            return Err(BatchError::NoMessageId { index });
+        }
+        if let Some(left) = invocation_end.map(|end| end.saturating_duration_since(Instant::now())) {
+            let needed = lease(self.provider.call_timeout());
+            if left < needed {
+                return Err(BatchError::TooShort { left, needed });
+            }
+        }
+        let mut tasks: JoinSet<Disposition> = JoinSet::new();
+        let mut running: Vec<(tokio::task::Id, String)> = vec![];
+        let mut ready = vec![];
+        for record in event.records {
+            match read(record) {
+                Ok(message) => ready.push(message),
+                Err((message_id, body, error)) => {
+                    let worker = self.clone();
+                    let task = tasks.spawn(async move { worker.malformed(body, &error).await });
+                    running.push((task.id(), message_id));
+                }
+            }
+        }
+        let asked = Instant::now();
+        let answers = self.first_questions(&ready).await;
+        for (message, answer) in ready.into_iter().zip(answers) {
+            let Ready { message_id, envelope, nonce } = message;
+            let worker = self.clone();
+            let task = tasks.spawn(async move {
+                let delivery = Delivery { worker: &worker, envelope, nonce, invocation_end };
+                delivery.process(answer, asked).await
+            });
+            running.push((task.id(), message_id));
+        }
+        Ok(collect(tasks, running).await)
+    }
+
+    async fn first_questions(&self, ready: &[Ready]) -> Vec<Result<Answer, StoreError>> {
+        let lease = lease(self.provider.call_timeout());
+        let claims: Vec<Claim<'_>> =
+            ready.iter().map(|r| Claim { envelope: &r.envelope, nonce: r.nonce, lease }).collect();
+        if claims.is_empty() {
+            return vec![];
+        }
+        match claim::claim_all(&self.config.store, &claims).await {
+            Ok(answers) => answers,
+            Err(error) => {
+                let words = error.to_string();
+                let again = || StoreError::Reply { script: "claim", reply: words.clone() };
+                ready.iter().map(|_| Err(again())).collect()
+            }
+        }
+    }
+
+    async fn malformed(&self, body: String, error: &str) -> Disposition {
+        tracing::warn!(error, "body is no envelope, dead-lettered");
+        self.dead_letter(body, "malformed", 0, error, None).await
+    }
+
+    /// Puts a body on the dead-letter queue, with the reason, the attempts and the last error as attributes.
+    pub(crate) async fn dead_letter(
+        &self,
+        body: String,
+        reason: &str,
+        attempts: u32,
+        error: &str,
+        envelope: Option<&Envelope>,
+    ) -> Disposition {
+        let attempts = attempts.to_string();
+        let mut attributes = vec![("reason", reason), ("attempts", &attempts), ("last_error", error)];
+        if let Some(envelope) = envelope {
+            attributes.push(("send_id", envelope.draft.id.as_str()));
+            attributes.push(("budget", envelope.draft.budget.as_str()));
+        }
+        let entry = Entry { body, delay: DelaySeconds::ZERO };
+        disposition(self.config.dead_letters.send(&entry, &attributes).await)
+    }
+}
+
+/// A record's message ID with its envelope, or with its body and what is wrong with it.
+fn read(record: SqsMessage) -> Result<Ready, (String, String, String)> {
+    let message_id = record.message_id.unwrap_or_default();
+    let body = record.body.unwrap_or_default();
+    match Envelope::from_body(&body) {
+        Ok(envelope) => Ok(Ready { message_id, envelope, nonce: fastrand::u32(1..) }),
+        Err(error) => Err((message_id, body, error.to_string())),
+    }
+}
+
+/// Waits for all; a task that panicked is a failure of its own message.
+async fn collect(mut tasks: JoinSet<Disposition>, running: Vec<(tokio::task::Id, String)>) -> SqsBatchResponse {
+    let mut failed = vec![];
+    while let Some(ended) = tasks.join_next_with_id().await {
+        match ended {
+            Ok((_, Disposition::Acknowledge)) => {}
+            Ok((id, Disposition::Return)) => failed.push(id),
+            Err(error) => {
+                tracing::error!(%error, "message handler panicked, leaving the message for redelivery");
+                failed.push(error.id());
+            }
+        }
+    }
+    let mut response = SqsBatchResponse::default();
+    for (id, message_id) in running {
+        if failed.contains(&id) {
+            response.add_failure(message_id);
+        }
+    }
+    response
+}

@@ -1,0 +1,89 @@
+use std::env;
+use std::time::Duration;
+
+use sendslot_shared::queue::{self, Queue, QueueError};
+use sendslot_shared::store::{Store, StoreError};
+use sendslot_shared::time::Timer;
+
+use crate::backoff::Backoff;
+
+/// Why a worker cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// A setting is missing.
+    #[error("{name} is not set: {what}")]
+    Missing {
+        /// The environment variable.
+        name: &'static str,
+        /// What it is for.
+        what: &'static str,
+    },
+    /// A setting cannot be read.
+    #[error("{name}={given} cannot be used: {what}")]
+    Unreadable {
+        /// The environment variable.
+        name: &'static str,
+        /// What was given.
+        given: String,
+        /// What is taken.
+        what: &'static str,
+    },
+    /// The Redis URL.
+    #[error(transparent)]
+    Redis(#[from] StoreError),
+    /// A queue's URL.
+    #[error(transparent)]
+    Queue(#[from] QueueError),
+}
+
+/// What a worker needs besides its provider. Nothing is connected before the first batch.
+#[derive(Debug, Clone)]
+pub struct WorkerConfig {
+    /// Redis.
+    pub store: Store,
+    /// Where copies are put back.
+    pub queue: Queue,
+    /// Where sends end that cannot be made.
+    pub dead_letters: Queue,
+    /// How waits are cut into SQS timers.
+    pub timer: Timer,
+    /// How long a send waits after a failure.
+    pub backoff: Backoff,
+    /// Copies that cannot be claimed come back after half to all of this. Default 10 s.
+    pub hold: Duration,
+}
+
+/// A setting from the environment.
+pub(crate) fn required(name: &'static str, what: &'static str) -> Result<String, ConfigError> {
+    env::var(name).ok().filter(|value| !value.is_empty()).ok_or(ConfigError::Missing { name, what })
+}
+
+/// A number of milliseconds from the environment.
+pub(crate) fn millis(name: &'static str, default: Duration) -> Result<Duration, ConfigError> {
+    let Some(given) = env::var(name).ok().filter(|value| !value.is_empty()) else { return Ok(default) };
+    match given.parse() {
+        Ok(ms) if ms > 0 => Ok(Duration::from_millis(ms)),
+        _ => Err(ConfigError::Unreadable { name, given, what: "give milliseconds, a whole number above 0" }),
+    }
+}
+
+impl WorkerConfig {
+    /// From `REDIS_URL`, `SENDSLOT_QUEUE_URL`, `SENDSLOT_DLQ_URL` and the usual AWS variables.
+    ///
+    /// # Errors
+    /// [`ConfigError`]: what is missing or wrong, and what to do.
+    pub async fn from_env() -> Result<Self, ConfigError> {
+        let redis_url = required("REDIS_URL", "give redis://host:port or rediss://host:port")?;
+        let queue_url = required("SENDSLOT_QUEUE_URL", "give the URL of the queue that this function is mapped to")?;
+        let dlq_url = required("SENDSLOT_DLQ_URL", "give the URL of the dead-letter queue")?;
+        let client = queue::client_from_env().await;
+        Ok(Self {
+            store: Store::new(&redis_url)?,
+            queue: Queue::new(client.clone(), queue_url)?,
+            dead_letters: Queue::new(client, dlq_url)?,
+            timer: Timer::SQS,
+            backoff: Backoff::default(),
+            hold: millis("SENDSLOT_HOLD_MS", Duration::from_secs(10))?,
+        })
+    }
+}

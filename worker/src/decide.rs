@@ -1,0 +1,69 @@
+//! From a provider's outcome to what Redis is told. No I/O.
+
+use std::time::Duration;
+
+use sendslot_shared::settle::Ending;
+
+use crate::backoff::Backoff;
+use crate::provider::{Outcome, Scope};
+
+/// What is reported of one call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Decision {
+    pub(crate) ending: Ending,
+    /// The send is not booked again before this is over.
+    pub(crate) delay: Duration,
+    /// The whole budget rests that long.
+    pub(crate) cooldown: Option<Duration>,
+    /// For the dead letter and the log.
+    pub(crate) error: String,
+}
+
+/// `failures`: calls of this send that did not succeed, this one included, throttles too.
+pub(crate) fn decide(outcome: &Outcome, failures: u32, backoff: Backoff, jitter: f64) -> Decision {
+    let plain = |ending, error: &str| Decision { ending, delay: Duration::ZERO, cooldown: None, error: error.to_owned() };
+    let wait = backoff.delay(failures, jitter);
+    match outcome {
+        Outcome::Sent { .. } => plain(Ending::Sent, ""),
+        Outcome::Rejected { reason } => plain(Ending::Rejected, reason),
+        Outcome::Unknown { error } => Decision { delay: wait, ..plain(Ending::Unknown, error) },
+        Outcome::Unavailable { retry_after, error } => {
+            Decision { delay: wait.max(retry_after.unwrap_or_default()), ..plain(Ending::Unavailable, error) }
+        }
+        Outcome::Throttled { retry_after, scope } => Decision {
+            delay: wait.max(retry_after.unwrap_or_default()),
+            cooldown: retry_after.filter(|_| *scope == Scope::Account),
+            ..plain(Ending::Throttled, "throttled")
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_outcome_has_its_ending_delay_and_cooldown() {
+        let s = Duration::from_secs;
+        let hint = Some(s(9));
+        let error = || "boom".to_owned();
+        let throttled = |retry_after, scope| Outcome::Throttled { retry_after, scope };
+        let cases = [
+            (Outcome::Sent { provider_id: None }, Ending::Sent, 0, None),
+            (Outcome::Rejected { reason: error() }, Ending::Rejected, 0, None),
+            (Outcome::Unknown { error: error() }, Ending::Unknown, 2, None),
+            (Outcome::Unavailable { retry_after: None, error: error() }, Ending::Unavailable, 2, None),
+            (Outcome::Unavailable { retry_after: hint, error: error() }, Ending::Unavailable, 9, None),
+            // R1: no hint still backs off
+            (throttled(None, Scope::Account), Ending::Throttled, 2, None),
+            (throttled(Some(s(1)), Scope::Account), Ending::Throttled, 2, Some(s(1))),
+            (throttled(hint, Scope::Account), Ending::Throttled, 9, hint),
+            // R8: a recipient's throttle stops nobody else
+            (throttled(hint, Scope::Recipient), Ending::Throttled, 9, None),
+        ];
+        for (outcome, ending, delay_s, cooldown) in cases {
+            let decision = decide(&outcome, 3, Backoff::default(), 0.5);
+            assert_eq!((decision.ending, decision.delay, decision.cooldown), (ending, s(delay_s), cooldown), "{outcome:?}");
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! One message: a loop around the question of `claim`.
+
+use std::time::{Duration, Instant};
+
+use sendslot_shared::claim::{self, Answer, Claim, DeadReason, NextSlot, PutBack, Verdict};
+use sendslot_shared::envelope::{Envelope, SentOutcome, fresh_tag};
+use sendslot_shared::queue::{Entry, QueueError};
+use sendslot_shared::settle::{self, Action, Ending, Report};
+use sendslot_shared::store::StoreError;
+use sendslot_shared::time::DelaySeconds;
+
+use crate::batch::Worker;
+use crate::decide::{Decision, decide};
+use crate::provider::{Outcome, Outgoing, Provider};
+
+/// What becomes of the SQS message.
+#[must_use]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Disposition {
+    /// Deleted: its send is done, or travels on in another message.
+    Acknowledge,
+    /// Left: SQS delivers it again after the visibility timeout.
+    Return,
+}
+
+/// Settling takes a round trip; two seconds cover a failover's pause.
+const SETTLE_MARGIN: Duration = Duration::from_secs(2);
+/// How long after its claim a call may still start.
+const START_WINDOW: Duration = Duration::from_secs(3);
+const SETTLE_TRIES: u32 = 3;
+
+/// One delivery of one copy.
+pub(crate) struct Delivery<'a, P> {
+    pub(crate) worker: &'a Worker<P>,
+    pub(crate) envelope: Envelope,
+    /// Identity of this delivery for Redis.
+    pub(crate) nonce: u32,
+    /// When the invocation ends, by this process's own clock.
+    pub(crate) invocation_end: Option<Instant>,
+}
+
+/// How long a claim holds the record: the start window, the call and the settle.
+pub(crate) fn lease(call_timeout: Duration) -> Duration {
+    START_WINDOW + call_timeout + SETTLE_MARGIN
+}
+
+impl<P: Provider> Delivery<'_, P> {
+    /// Goes on from the answer to the first question, which was asked at `asked`.
+    pub(crate) async fn process(&self, first: Result<Answer, StoreError>, asked: Instant) -> Disposition {
+        if let Some(sent) = &self.envelope.sent {
+            return self.settle_sent_before(sent).await;
+        }
+        let (mut answer, mut asked) = (first, asked);
+        loop {
+            let verdict = match answer {
+                Ok(answer) => answer.verdict,
+                Err(error) => return self.hold(&error).await,
+            };
+            match verdict {
+                Verdict::Wait { wait, moved } => {
+                    if let Some(reason) = moved {
+                        tracing::info!(id = %self.id(), reason = reason.as_str(), wait_ms = ms(wait), "rebooked");
+                    }
+                    if !self.has_time_for(wait) {
+                        return self.put_back_unchanged(Duration::ZERO).await;
+                    }
+                    tokio::time::sleep(wait).await;
+                    asked = Instant::now();
+                    answer = claim::claim(&self.worker.config.store, self.question()).await;
+                }
+                Verdict::Send { lease, attempt, throttles } => {
+                    return self.send(asked, lease, attempt, throttles).await;
+                }
+                Verdict::Done => return Disposition::Acknowledge,
+                Verdict::Dead { reason, attempts } => return self.dead_letter(reason, attempts, "").await,
+                Verdict::Busy { wait } => return self.put_back_unchanged(wait).await,
+                Verdict::PutBack { slot, why } => {
+                    match why {
+                        PutBack::Hop => tracing::debug!(id = %self.id(), wait_ms = ms(slot.wait), "hop"),
+                        PutBack::Reissue => tracing::debug!(id = %self.id(), seq = slot.seq, "reissue"),
+                        PutBack::Rebooked(reason) => {
+                            tracing::info!(id = %self.id(), reason = reason.as_str(), wait_ms = ms(slot.wait), "rebooked");
+                        }
+                    }
+                    return self.put_back(slot).await;
+                }
+                Verdict::Hold => {
+                    tracing::error!(budget = %self.envelope.draft.budget, "budget has no policy, holding its sends");
+                    return self.put_back_unchanged(self.hold_delay()).await;
+                }
+            }
+        }
+    }
+
+    pub(crate) fn question(&self) -> Claim<'_> {
+        Claim { envelope: &self.envelope, nonce: self.nonce, lease: lease(self.worker.provider.call_timeout()) }
+    }
+
+    fn id(&self) -> &sendslot_shared::id::SendId {
+        &self.envelope.draft.id
+    }
+
+    /// Whether the invocation lasts for a wait and a whole call after it.
+    fn has_time_for(&self, wait: Duration) -> bool {
+        let needed = wait + self.worker.provider.call_timeout() + SETTLE_MARGIN;
+        self.invocation_end.is_none_or(|end| Instant::now() + needed <= end)
+    }
+
+    /// The fence, the call and the settle.
+    async fn send(&self, asked: Instant, lease: Duration, attempt: u32, throttles: u32) -> Disposition {
+        let call_timeout = self.worker.provider.call_timeout();
+        if asked.elapsed() + call_timeout + SETTLE_MARGIN > lease || !self.has_time_for(Duration::ZERO) {
+            tracing::warn!(id = %self.id(), "too late to call inside the lease");
+            let error = "the worker was too slow to call inside its lease".to_owned();
+            let held = Decision { ending: Ending::NotStarted, delay: Duration::ZERO, cooldown: None, error };
+            return self.settle(held, Duration::ZERO, None).await;
+        }
+        let outgoing = self.outgoing(attempt);
+        let began = Instant::now();
+        let call = tokio::time::timeout(call_timeout, self.worker.provider.send(&outgoing));
+        let outcome = call.await.unwrap_or_else(|_| Outcome::Unknown {
+            error: format!("no answer within {} ms", call_timeout.as_millis()),
+        });
+        let failures = attempt.saturating_add(throttles);
+        let decision = decide(&outcome, failures, self.worker.config.backoff, fastrand::f64());
+        let provider_id = if let Outcome::Sent { provider_id } = outcome { provider_id } else { None };
+        tracing::debug!(id = %self.id(), attempt, ending = ?decision.ending, error = decision.error, call_ms = ms(began.elapsed()), "send");
+        self.settle(decision, began.elapsed(), provider_id).await
+    }
+
+    fn outgoing(&self, attempt: u32) -> Outgoing {
+        let draft = &self.envelope.draft;
+        Outgoing {
+            id: draft.id.as_str().to_owned(),
+            budget: draft.budget.as_str().to_owned(),
+            lane: draft.lane.as_str().to_owned(),
+            payload: draft.payload.clone(),
+            cost: draft.cost,
+            attempt,
+            deadline: draft.deadline.map(|at| at.to_system_time()),
+        }
+    }
+
+    async fn settle(&self, decision: Decision, elapsed: Duration, provider_id: Option<String>) -> Disposition {
+        let report = Report {
+            envelope: &self.envelope,
+            nonce: self.nonce,
+            ending: decision.ending,
+            delay: decision.delay,
+            cooldown: decision.cooldown,
+            elapsed,
+        };
+        match self.report(report).await {
+            Ok(Action::Acknowledge) => Disposition::Acknowledge,
+            Ok(Action::PutBack(slot)) => {
+                tracing::info!(id = %self.id(), reason = ?decision.ending, error = decision.error, wait_ms = ms(slot.wait), "rebooked");
+                self.put_back(slot).await
+            }
+            Ok(Action::Again) => self.put_back_unchanged(Duration::ZERO).await,
+            Ok(Action::Dead { reason, attempts }) => self.dead_letter(reason, attempts, &decision.error).await,
+            Err(error) if decision.ending == Ending::Sent => {
+                tracing::error!(id = %self.id(), %error, "sent, but Redis could not be told: the outcome travels on");
+                let sent = SentOutcome { nonce: self.nonce, provider_id };
+                self.put(Envelope { sent: Some(sent), ..self.envelope.clone() }, self.hold_delay()).await
+            }
+            Err(error) => self.hold(&error).await,
+        }
+    }
+
+    /// Tells Redis, more than once if need be: what is not settled ends as unknown.
+    async fn report(&self, report: Report<'_>) -> Result<Action, StoreError> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match settle::settle(&self.worker.config.store, report).await {
+                Err(error) if tries < SETTLE_TRIES => {
+                    tracing::warn!(id = %self.id(), %error, "settle failed, trying again");
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// A copy that brings the outcome of a call which Redis has not heard of.
+    async fn settle_sent_before(&self, sent: &SentOutcome) -> Disposition {
+        let report = Report {
+            envelope: &self.envelope,
+            nonce: sent.nonce,
+            ending: Ending::Sent,
+            delay: Duration::ZERO,
+            cooldown: None,
+            elapsed: Duration::ZERO,
+        };
+        match self.report(report).await {
+            Ok(_) => Disposition::Acknowledge,
+            Err(error) => self.hold(&error).await,
+        }
+    }
+
+    /// Redis cannot be asked: nothing is sent, nothing is lost, no receive count climbs.
+    async fn hold(&self, error: &StoreError) -> Disposition {
+        tracing::error!(id = %self.id(), %error, "Redis cannot be asked, holding the send");
+        self.put_back_unchanged(self.hold_delay()).await
+    }
+
+    fn hold_delay(&self) -> Duration {
+        self.worker.config.hold.mul_f64(0.5 + fastrand::f64() / 2.0)
+    }
+
+    /// The next copy of the send, with the record's seq and a tag of its own.
+    async fn put_back(&self, slot: NextSlot) -> Disposition {
+        let next = Envelope { seq: slot.seq, tag: fresh_tag(), at: Some(slot.at), ..self.envelope.clone() };
+        let delay = self.worker.config.timer.delay(slot.wait, slot.lead);
+        self.enqueue(&next, delay).await
+    }
+
+    /// The same copy, later.
+    async fn put_back_unchanged(&self, wait: Duration) -> Disposition {
+        self.put(self.envelope.clone(), wait).await
+    }
+
+    /// Waits round up: a copy that comes early only asks once more, one that comes before the lease ends has to wait again.
+    async fn put(&self, envelope: Envelope, wait: Duration) -> Disposition {
+        let wait = Duration::from_secs(wait.as_millis().div_ceil(1000) as u64);
+        self.enqueue(&envelope, self.worker.config.timer.delay(wait, Duration::ZERO)).await
+    }
+
+    async fn enqueue(&self, envelope: &Envelope, delay: DelaySeconds) -> Disposition {
+        let body = match envelope.to_body() {
+            Ok(body) => body,
+            Err(error) => {
+                tracing::error!(id = %self.id(), %error, "copy too large to be put back");
+                return Disposition::Return;
+            }
+        };
+        disposition(self.worker.config.queue.send(&Entry { body, delay }, &[]).await)
+    }
+
+    async fn dead_letter(&self, reason: DeadReason, attempts: u32, error: &str) -> Disposition {
+        tracing::warn!(id = %self.id(), reason = reason.as_str(), attempts, error, "dead-lettered");
+        match self.envelope.to_body() {
+            Ok(body) => self.worker.dead_letter(body, reason.as_str(), attempts, error, Some(&self.envelope)).await,
+            Err(_) => Disposition::Return,
+        }
+    }
+}
+
+/// A message that was put on a queue can be deleted; one that was not comes back.
+pub(crate) fn disposition(result: Result<(), QueueError>) -> Disposition {
+    match result {
+        Ok(()) => Disposition::Acknowledge,
+        Err(error) => {
+            tracing::error!(%error, "message could not be put on the queue, leaving it for redelivery");
+            Disposition::Return
+        }
+    }
+}
+
+fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,77 @@
+use std::future::Future;
+use std::time::{Duration, SystemTime};
+
+/// One send as the provider gets it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Outgoing {
+    /// The send ID: pass it on as the provider's idempotency key, so that even a send that Redis forgot is made once.
+    pub id: String,
+    /// The budget it is charged to.
+    pub budget: String,
+    /// The lane it was scheduled in.
+    pub lane: String,
+    /// What was scheduled, unchanged.
+    pub payload: Vec<u8>,
+    /// Units.
+    pub cost: u32,
+    /// Which call this is, from 1.
+    pub attempt: u32,
+    /// The latest instant.
+    pub deadline: Option<SystemTime>,
+}
+
+/// Whom a throttle concerns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Scope {
+    /// The whole budget rests for `retry_after`.
+    #[default]
+    Account,
+    /// Only this recipient: this send waits, the others go on.
+    Recipient,
+}
+
+/// How a provider call ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The provider took it.
+    Sent {
+        /// What the provider calls it.
+        provider_id: Option<String>,
+    },
+    /// Refused for the rate (429 or the provider's own code for it); nothing was submitted.
+    Throttled {
+        /// The provider's hint.
+        retry_after: Option<Duration>,
+        /// Whom it concerns.
+        scope: Scope,
+    },
+    /// Not taken, may be tried again: no connection, or a 5xx of a provider that takes nothing with it.
+    Unavailable {
+        /// The provider's hint, for this send alone.
+        retry_after: Option<Duration>,
+        /// For the dead letter and the log; no payload, no recipient.
+        error: String,
+    },
+    /// The request was written and nobody knows what came of it.
+    Unknown {
+        /// For the dead letter and the log.
+        error: String,
+    },
+    /// This message can never be sent.
+    Rejected {
+        /// For the dead letter and the log.
+        reason: String,
+    },
+}
+
+/// Sends one message through one provider account.
+pub trait Provider: Send + Sync + 'static {
+    /// The longest that one call takes; the worker ends it then, as [`Outcome::Unknown`]. Default 10 s.
+    fn call_timeout(&self) -> Duration {
+        Duration::from_secs(10)
+    }
+
+    /// Makes exactly one attempt: no retries of its own.
+    fn send(&self, send: &Outgoing) -> impl Future<Output = Outcome> + Send;
+}
