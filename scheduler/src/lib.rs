@@ -22,7 +22,7 @@ mod scheduler;
 
 pub use builder::{ConfigError, SchedulerBuilder};
 pub use error::ScheduleError;
-pub use scheduler::{Booked, Scheduler};
+pub use scheduler::{Booked, Counters, Scheduler};
 pub use sendslot_shared::message::{InvalidMessage, Message};
 pub use sendslot_shared::queue::QueueError;
 pub use sendslot_shared::reserve::Refusal;

@@ -7,7 +7,7 @@ use sendslot_shared::envelope::Envelope;
 use sendslot_shared::id::BudgetName;
 use sendslot_shared::message::{Draft, Message};
 use sendslot_shared::queue;
-use sendslot_shared::reserve::{self, Booking};
+use sendslot_shared::reserve::Booking;
 
 use crate::{Booked, ScheduleError, Scheduler};
 
@@ -52,7 +52,7 @@ async fn schedule_budget(
     drafts: Vec<(usize, Draft)>,
 ) -> Vec<(usize, Outcome)> {
     let refs: Vec<&Draft> = drafts.iter().map(|(_, draft)| draft).collect();
-    let answers = match reserve::reserve(&scheduler.0.store, &budget, &refs).await {
+    let answers = match scheduler.book_all(&budget, &refs).await {
         Ok(answers) => answers,
         Err(e) => {
             let e = Arc::new(e);

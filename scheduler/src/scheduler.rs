@@ -1,5 +1,5 @@
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant as Monotonic, SystemTime};
 
 use futures_util::Stream;
 use sendslot_shared::envelope::Envelope;
@@ -8,7 +8,7 @@ use sendslot_shared::message::{Draft, Message};
 use sendslot_shared::queue::{Entry, Queue, QueueError};
 use sendslot_shared::reserve::{self, Booking, Refusal};
 use sendslot_shared::status::{self, SendStatus};
-use sendslot_shared::store::Store;
+use sendslot_shared::store::{Store, StoreError};
 use sendslot_shared::time::{Instant, Timer};
 use tokio::sync::Semaphore;
 
@@ -24,7 +24,25 @@ pub(crate) struct Inner {
     pub(crate) store: Store,
     queue: Queue,
     timer: Timer,
-    pub(crate) in_flight: Semaphore,
+    in_flight: Semaphore,
+    counters: Mutex<Counters>,
+}
+
+/// What a scheduler has done so far, for metrics.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Sends that got a booking, or the one that stood.
+    pub booked: u64,
+    /// Calls of the booking script.
+    pub reserve_calls: u64,
+    /// Time spent in those calls, added up.
+    pub reserve_time: Duration,
+    /// Messages that SQS took.
+    pub enqueued: u64,
+    /// SendMessage and SendMessageBatch calls.
+    pub enqueue_calls: u64,
+    /// Time spent in those calls, added up (they run side by side).
+    pub enqueue_time: Duration,
 }
 
 /// A send that has its slot.
@@ -100,7 +118,17 @@ impl Scheduler {
 
     pub(crate) fn assemble(store: Store, queue: Queue, timer: Timer, in_flight: usize) -> Self {
         let in_flight = Semaphore::new(in_flight);
-        Self(Arc::new(Inner { store, queue, timer, in_flight }))
+        Self(Arc::new(Inner { store, queue, timer, in_flight, counters: Mutex::default() }))
+    }
+
+    /// What this scheduler and its clones have done so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        *self.0.counters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count(&self, change: impl FnOnce(&mut Counters)) {
+        change(&mut self.0.counters.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Books the next free slot for one message and puts it on SQS until then.
@@ -124,9 +152,8 @@ impl Scheduler {
         let draft = prepare(message)?;
         let booking = self.book(&draft).await?;
         let envelope = Envelope::first(draft, booking.seq, booking.at);
-        let entry = Entry { body: envelope.to_body()?, delay: booking.delay(self.0.timer) };
-        let _permit = self.0.in_flight.acquire().await;
-        self.0.queue.send(&entry, &[]).await?;
+        let results = self.enqueue(vec![(envelope.to_body()?, booking)]).await;
+        results.into_iter().collect::<Result<(), _>>()?;
         Ok(Booked { booking })
     }
 
@@ -199,8 +226,24 @@ impl Scheduler {
     }
 
     async fn book(&self, draft: &Draft) -> Result<Booking, ScheduleError> {
-        let mut answers = reserve::reserve(&self.0.store, &draft.budget, &[draft]).await?;
+        let mut answers = self.book_all(&draft.budget, &[draft]).await?;
         Ok(answers.pop().unwrap_or(Err(Refusal::UnknownBudget))?)
+    }
+
+    /// Books up to 500 drafts of one budget in one call.
+    pub(crate) async fn book_all(
+        &self,
+        budget: &BudgetName,
+        drafts: &[&Draft],
+    ) -> Result<Vec<Result<Booking, Refusal>>, StoreError> {
+        let began = Monotonic::now();
+        let answers = reserve::reserve(&self.0.store, budget, drafts).await;
+        self.count(|c| {
+            c.reserve_calls += 1;
+            c.reserve_time += began.elapsed();
+            c.booked += answers.iter().flatten().filter(|a| a.is_ok()).count() as u64;
+        });
+        answers
     }
 
     /// Sends bodies that are booked; their delays are computed now, at the moment of sending.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use redis::Value;
+
 use crate::id::{BudgetName, SendId};
 use crate::keys;
 use crate::reply;
@@ -102,9 +104,31 @@ pub async fn status(
     id: &SendId,
 ) -> Result<(BudgetStatus, Option<SendStatus>), StoreError> {
     let keys = vec![keys::calendar(budget), keys::policy(budget), keys::record(budget, id)];
-    let items = reply::array("status", store.run(sendslot_lua::STATUS, Call { keys, args: vec![] }).await?)?;
+    parse(store.run(sendslot_lua::STATUS, Call { keys, args: vec![] }).await?)
+}
+
+fn parse(value: Value) -> Result<(BudgetStatus, Option<SendStatus>), StoreError> {
+    let items = reply::array("status", value)?;
     let numbers: Option<Vec<i64>> = items.iter().map(reply::integer).collect();
     numbers.as_deref().and_then(read).ok_or_else(|| reply::wrong("status", &items))
+}
+
+/// Reads many sends of one budget in one round trip, in their order.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn status_all(
+    store: &Store,
+    budget: &BudgetName,
+    ids: &[&SendId],
+) -> Result<Vec<Option<SendStatus>>, StoreError> {
+    let call = |id: &&SendId| Call {
+        keys: vec![keys::calendar(budget), keys::policy(budget), keys::record(budget, id)],
+        args: vec![],
+    };
+    let calls: Vec<Call> = ids.iter().map(call).collect();
+    let replies = store.run_all(sendslot_lua::STATUS, &calls).await?;
+    replies.into_iter().map(|reply| parse(reply?).map(|(_, send)| send)).collect()
 }
 
 /// A budget's status alone.
@@ -113,9 +137,7 @@ pub async fn status(
 /// [`StoreError`].
 pub async fn budget_status(store: &Store, budget: &BudgetName) -> Result<BudgetStatus, StoreError> {
     let keys = vec![keys::calendar(budget), keys::policy(budget), keys::calendar(budget) + ":"];
-    let value = store.run(sendslot_lua::STATUS, Call { keys, args: vec![] }).await?;
-    let numbers = reply::integers::<4>("status", value)?;
-    read(&numbers).map(|(budget, _)| budget).ok_or_else(|| reply::wrong("status", &numbers))
+    parse(store.run(sendslot_lua::STATUS, Call { keys, args: vec![] }).await?).map(|(budget, _)| budget)
 }
 
 fn read(numbers: &[i64]) -> Option<(BudgetStatus, Option<SendStatus>)> {

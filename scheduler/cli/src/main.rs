@@ -1,1 +1,53 @@
-fn main() {}
+//! `sendslot`: the command line.
+
+mod args;
+mod budget;
+mod demo;
+mod exit;
+mod jsonl;
+mod local;
+mod output;
+mod send;
+mod status;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use tracing_subscriber::EnvFilter;
+
+use args::{Args, Command};
+use exit::{Exit, Failure};
+
+fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => {
+            let _ = error.print();
+            return if error.use_stderr() { Exit::Usage.into() } else { Exit::Success.into() };
+        }
+    };
+    init_tracing();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return Failure::from(anyhow::Error::from(error)).report(),
+    };
+    runtime.block_on(run(args.command)).unwrap_or_else(Failure::report)
+}
+
+async fn run(command: Command) -> Result<ExitCode, Failure> {
+    match command {
+        Command::Demo(options) => demo::run(options).await,
+        Command::Send(options) => send::run(options).await,
+        Command::Budget(command) => budget::run(command).await,
+        Command::Status(options) => status::run(options).await,
+        Command::Local(command) => local::run(command).await,
+    }
+    .map(ExitCode::from)
+}
+
+/// Logs go to standard error, warnings and above unless RUST_LOG says otherwise.
+fn init_tracing() {
+    let filter = EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| EnvFilter::new("warn,sendslot_localstack=info,aws_config=error"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_writer(std::io::stderr).init();
+}

@@ -1,0 +1,253 @@
+//! What the command line takes.
+
+use std::path::PathBuf;
+use std::str::FromStr as _;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use jiff::SignedDuration;
+
+const EXIT_CODES: &str = "Exit codes:
+  0  all done
+  1  Redis, SQS or the machine would not; nothing is lost, try again
+  2  the command or its input is not one
+  3  some messages were not accepted (each is named on standard error); the others were
+  4  the budget or the send is unknown
+
+Environment:
+  REDIS_URL            redis://host:port or rediss://host:port
+  SENDSLOT_QUEUE_URL   a standard SQS queue
+  AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID …   as usual for AWS";
+
+/// Schedules sends under a shared provider limit.
+#[derive(Debug, Parser)]
+#[command(name = "sendslot", version, after_help = EXIT_CODES)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the main job on a local stack that it sets up itself: a burst becomes a schedule.
+    Demo(DemoArgs),
+    /// Schedule the messages of a JSONL file; running it again is safe.
+    Send(SendArgs),
+    /// Set, show and list budgets.
+    #[command(subcommand)]
+    Budget(BudgetCommand),
+    /// What is known of a budget, or of one of its sends.
+    Status(StatusArgs),
+    /// A stack for development: Redis and LocalStack.
+    #[command(subcommand)]
+    Local(LocalCommand),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SendArgs {
+    /// The budget that the messages are charged to.
+    #[arg(long)]
+    pub(crate) budget: String,
+    /// The lane inside the budget.
+    #[arg(long)]
+    pub(crate) lane: Option<String>,
+    /// Messages, one JSON object a line: id, payload, optional cost, not_before, deadline (RFC 3339). `-` reads standard
+    /// input.
+    pub(crate) file: PathBuf,
+    /// One JSON document on standard output, and nothing else.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BudgetCommand {
+    /// Set a budget's policy; what is not given stays as it is, or takes its default.
+    Set(BudgetSetArgs),
+    /// Show a budget's policy, in a form that can be pasted.
+    Get {
+        /// The budget.
+        name: String,
+        /// One JSON document on standard output, and nothing else.
+        #[arg(long)]
+        json: bool,
+    },
+    /// List all budgets with their policies.
+    List {
+        /// One JSON document on standard output, and nothing else.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct BudgetSetArgs {
+    /// The budget: 1 to 64 characters of a-z 0-9 . _ -
+    pub(crate) name: String,
+    /// Units that the provider takes in any `per`.
+    #[arg(long)]
+    pub(crate) limit: Option<u32>,
+    /// The window of the limit [default: 1s].
+    #[arg(long, value_parser = duration)]
+    pub(crate) per: Option<Duration>,
+    /// The part of the limit that is scheduled, above 0 and at most 1 [default: 0.97].
+    #[arg(long)]
+    pub(crate) headroom: Option<f64>,
+    /// The earliest slot offered is this far ahead [default: 250ms].
+    #[arg(long, value_parser = duration)]
+    pub(crate) transit: Option<Duration>,
+    /// Messages show up 0 to 1 s more than this before their slot [default: 1500ms].
+    #[arg(long, value_parser = duration)]
+    pub(crate) lead: Option<Duration>,
+    /// The furthest slot offered, at most 14 days [default: 24h].
+    #[arg(long, value_parser = duration)]
+    pub(crate) horizon: Option<Duration>,
+    /// How long a send's end is remembered past its slot [default: 24h].
+    #[arg(long, value_parser = duration)]
+    pub(crate) dedup_ttl: Option<Duration>,
+    /// The largest cost of one send; above the limit it says that the provider takes that [default: the limit].
+    #[arg(long)]
+    pub(crate) max_cost: Option<u32>,
+    /// Provider calls for one send before it is dead-lettered [default: 5].
+    #[arg(long)]
+    pub(crate) max_attempts: Option<u8>,
+    /// What an outcome that nobody knows leads to [default: park].
+    #[arg(long)]
+    pub(crate) on_unknown: Option<OnUnknownArg>,
+    /// One JSON document on standard output, and nothing else.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum OnUnknownArg {
+    /// Dead-letter it: never sent twice.
+    Park,
+    /// Send it again with the same idempotency key.
+    Resend,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct StatusArgs {
+    /// The budget.
+    pub(crate) budget: String,
+    /// A send ID; without it, the budget's own status.
+    pub(crate) id: Option<String>,
+    /// One JSON document on standard output, and nothing else.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LocalCommand {
+    /// Start Redis and LocalStack, create the queues, print the exports. They stay until `local down`.
+    Up {
+        /// How often LocalStack looks for messages whose delay has ended.
+        #[arg(long, default_value = "fast")]
+        tick: TickArg,
+        /// One JSON document on standard output, and nothing else.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Stop them.
+    Down {
+        /// One JSON document on standard output, and nothing else.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TickArg {
+    /// Every 20 ms.
+    Fast,
+    /// Every second, as LocalStack comes.
+    Stock,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WindowArg {
+    /// In any rolling second.
+    Rolling,
+    /// In each calendar second.
+    Fixed,
+    /// Sends at least 1/limit apart.
+    Spacing,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DemoArgs {
+    /// Messages in the burst.
+    #[arg(long, default_value_t = 1000, conflicts_with = "input")]
+    pub(crate) burst: usize,
+    /// The provider's limit, units per second.
+    #[arg(long, default_value_t = 100)]
+    pub(crate) limit: u32,
+    /// The part of the limit that is scheduled.
+    #[arg(long, default_value_t = sendslot_shared::policy::Headroom::DEFAULT.get())]
+    pub(crate) headroom: f64,
+    /// How long the provider takes to answer.
+    #[arg(long, default_value_t = 50)]
+    pub(crate) latency_ms: u64,
+    /// How the provider counts its limit.
+    #[arg(long, default_value = "rolling")]
+    pub(crate) window: WindowArg,
+    /// Messages of a JSONL file instead of a burst.
+    #[arg(long)]
+    pub(crate) input: Option<PathBuf>,
+    /// Post to this URL instead of the strict provider.
+    #[arg(long)]
+    pub(crate) provider_url: Option<String>,
+    /// The share of calls that the provider answers with 500.
+    #[arg(long, default_value_t = 0.0)]
+    pub(crate) inject_500: f64,
+    /// The share of calls that the provider answers with 429.
+    #[arg(long, default_value_t = 0.0)]
+    pub(crate) inject_429: f64,
+    /// Messages per invocation of the worker [default: 10, above 300/s 100].
+    #[arg(long)]
+    pub(crate) batch_size: Option<usize>,
+    /// How long a batch is gathered [default: 0s, above 300/s 1s].
+    #[arg(long, value_parser = duration)]
+    pub(crate) batch_window: Option<Duration>,
+    /// The most environments (concurrent invocations) of the worker.
+    #[arg(long, default_value_t = 200)]
+    pub(crate) max_environments: usize,
+    /// Let environments come as on AWS: 5 at first and 300 more a minute.
+    #[arg(long)]
+    pub(crate) ramp: bool,
+    /// How long before its slot a message shows up at least [default: 1500ms, plus the batch window].
+    #[arg(long, value_parser = duration)]
+    pub(crate) lead: Option<Duration>,
+    /// How often LocalStack looks for messages whose delay has ended.
+    #[arg(long, default_value = "fast")]
+    pub(crate) tick: TickArg,
+    /// One JSON document on standard output, and nothing else.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `250ms`, `1s`, `24h`, `1h 30m`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let parsed = SignedDuration::from_str(text).map_err(|e| e.to_string());
+    parsed.and_then(|d| Duration::try_from(d).map_err(|_| "a duration is not negative".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn durations_are_read_as_people_write_them() {
+        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(duration("24h"), Ok(Duration::from_secs(86_400)));
+        assert_eq!(duration("1h 30m"), Ok(Duration::from_secs(5400)));
+        assert!(duration("-1s").is_err());
+        assert!(duration("fast").is_err());
+    }
+}

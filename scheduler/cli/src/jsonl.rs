@@ -1,0 +1,112 @@
+//! Messages as lines of JSON.
+
+use std::time::SystemTime;
+
+use jiff::{Timestamp, ZonedDateTime};
+use sendslot_scheduler::Message;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// What stands on one line.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    id: String,
+    payload: Box<RawValue>,
+    cost: Option<u32>,
+    lane: Option<String>,
+    not_before: Option<String>,
+    deadline: Option<String>,
+}
+
+/// A message of a budget from one line. A payload that is a JSON string is sent as its text, any other as its JSON.
+///
+/// # Errors
+/// What is wrong with the line.
+pub(crate) fn message(line: &str, budget: &str, lane: Option<&str>) -> Result<Message, String> {
+    let line: Line = serde_json::from_str(line).map_err(|e| {
+        // serde_json counts lines of its own text
+        e.to_string().replace(" at line 1 column", " at column")
+    })?;
+    let raw = line.payload.get();
+    let payload = if raw.starts_with('"') {
+        serde_json::from_str::<String>(raw).map_err(|e| format!("payload: {e}"))?
+    } else {
+        raw.to_owned()
+    };
+    let mut message = Message::new(budget, line.id, payload);
+    if let Some(units) = line.cost {
+        message = message.cost(units);
+    }
+    if let Some(lane) = line.lane.as_deref().or(lane) {
+        message = message.lane(lane);
+    }
+    if let Some(text) = line.not_before {
+        message = message.not_before(system_time("not_before", &text)?);
+    }
+    if let Some(text) = line.deadline {
+        message = message.deadline(system_time("deadline", &text)?);
+    }
+    Ok(message)
+}
+
+/// An instant with an offset (`2026-12-01T09:00:00+01:00`, `…Z`), or local time with a zone in brackets
+/// (`2026-12-01T09:00:00[Europe/Amsterdam]`): in a gap the next valid instant, in a fold the first.
+fn instant(field: &str, text: &str) -> Result<Timestamp, String> {
+    let zoned = text.parse::<ZonedDateTime>().map(|zoned| zoned.timestamp());
+    zoned.or_else(|_| text.parse::<Timestamp>()).map_err(|e| {
+        format!("{field} {text:?} is no instant: {e}. Give 2026-12-01T09:00:00Z, or an offset, or a zone in brackets")
+    })
+}
+
+fn system_time(field: &str, text: &str) -> Result<SystemTime, String> {
+    SystemTime::try_from(instant(field, text)?).map_err(|e| format!("{field} {text:?} is out of range: {e}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(text: &str) -> Result<Message, String> {
+        message(text, "b", None)
+    }
+
+    #[test]
+    fn payloads_are_taken_as_they_are() {
+        let expected = |payload: &str| Message::new("b", "a", payload);
+        assert_eq!(line(r#"{"id":"a","payload":"héllo"}"#), Ok(expected("héllo")));
+        assert_eq!(line(r#"{"id":"a","payload":{"to":[],  "n":12345678901234567890}}"#), Ok(expected(r#"{"to":[],  "n":12345678901234567890}"#)));
+        // Q8: the escape of a lone surrogate travels inside a JSON payload
+        assert_eq!(line(r#"{"id":"a","payload":["\ud800"]}"#), Ok(expected(r#"["\ud800"]"#)));
+        assert!(line(r#"{"id":"a","payload":"\ud800"}"#).unwrap_err().contains("payload"));
+    }
+
+    #[test]
+    fn what_is_not_a_message_says_so() {
+        for (text, word) in [
+            ("", "EOF"),
+            ("{", "EOF"),
+            ("[]", "invalid"),
+            (r#"{"id":"a"}"#, "payload"),
+            (r#"{"payload":1}"#, "id"),
+            (r#"{"id":7,"payload":1}"#, "string"),
+            (r#"{"id":"a","payload":1,"cost":-1}"#, "u32"),
+            (r#"{"id":"a","payload":1,"not_befor":"x"}"#, "not_befor"),
+            (r#"{"id":"a","payload":1,"not_before":"tomorrow"}"#, "2026-12-01T09:00:00Z"),
+            (r#"{"id":"a","payload":1} trailing"#, "trailing"),
+        ] {
+            let error = line(text).unwrap_err();
+            assert!(error.contains(word), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn local_times_are_resolved_at_the_edge() {
+        // T5, rundeck#6879: gap: the next valid instant; fold: the first
+        let at = |text: &str| instant("deadline", text).unwrap().to_string();
+        assert_eq!(at("2026-03-29T02:30:00[Europe/Amsterdam]"), "2026-03-29T01:30:00Z");
+        assert_eq!(at("2026-10-25T02:30:00[Europe/Amsterdam]"), "2026-10-25T00:30:00Z");
+        assert_eq!(at("2026-12-01T09:00:00+01:00"), "2026-12-01T08:00:00Z");
+        assert_eq!(at("2026-12-01T09:00:00Z"), "2026-12-01T09:00:00Z");
+    }
+}
