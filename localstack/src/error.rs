@@ -30,7 +30,9 @@ pub enum StackError {
     },
 
     /// There is no worker binary.
-    #[error("no sendslot-worker binary: build it with `cargo build -p sendslot-worker`, or name one in SENDSLOT_WORKER ({reason})")]
+    #[error(
+        "no sendslot-worker binary: build it with `cargo build -p sendslot-worker`, or name one in SENDSLOT_WORKER ({reason})"
+    )]
     NoWorker {
         /// What was tried.
         reason: String,

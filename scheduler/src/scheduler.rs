@@ -251,7 +251,14 @@ impl Scheduler {
         let _permit = self.0.in_flight.acquire().await;
         let entries: Vec<Entry> =
             copies.into_iter().map(|(body, booking)| Entry { body, delay: booking.delay(self.0.timer) }).collect();
-        self.0.queue.send_batch(&entries).await
+        let began = Monotonic::now();
+        let results = self.0.queue.send_batch(&entries).await;
+        self.count(|c| {
+            c.enqueue_calls += 1;
+            c.enqueue_time += began.elapsed();
+            c.enqueued += results.iter().filter(|r| r.is_ok()).count() as u64;
+        });
+        results
     }
 }
 

@@ -1,6 +1,7 @@
 //! The connection to Redis and the scripts.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};
@@ -61,6 +62,7 @@ struct Loaded {
 struct Link {
     generation: u64,
     connection: Option<MultiplexedConnection>,
+    failure: Option<RedisError>,
 }
 
 struct Inner {
@@ -69,6 +71,8 @@ struct Inner {
     config: AsyncConnectionConfig,
     scripts: Vec<Loaded>,
     link: Mutex<Link>,
+    /// Attempts to connect that failed.
+    failures: AtomicU64,
 }
 
 /// A connection to Redis that is made when it is first needed, shared by all clones, and made anew after it broke or
@@ -123,7 +127,14 @@ impl Store {
             .iter()
             .map(|script| Loaded { script: *script, sha: redis::Script::new(script.source).get_hash().to_owned() })
             .collect();
-        Ok(Self(Arc::new(Inner { client, address, config, scripts, link: Mutex::default() })))
+        Ok(Self(Arc::new(Inner {
+            client,
+            address,
+            config,
+            scripts,
+            link: Mutex::default(),
+            failures: AtomicU64::new(0),
+        })))
     }
 
     /// Host and port, for messages.
@@ -200,12 +211,19 @@ impl Store {
             pipe.add_command(command.clone());
         }
         let mut last = None;
-        for _ in 0..2 {
+        for attempt in 0..2 {
             let (generation, mut connection) = match self.connect().await {
                 Ok(connection) => connection,
                 Err(e) => return Err(self.unreachable(e)),
             };
             match connection.req_packed_commands(&pipe, 0, commands.len()).await {
+                // a primary that was demoted: the name may lead to the new one by now
+                Ok(replies) if replies.iter().any(is_read_only) => {
+                    self.discard(generation).await;
+                    if attempt > 0 {
+                        return Ok(replies);
+                    }
+                }
                 Ok(replies) if replies.len() == commands.len() => return Ok(replies),
                 Ok(replies) => {
                     return Err(StoreError::Reply { script: name, reply: format!("{} replies", replies.len()) });
@@ -228,11 +246,23 @@ impl Store {
     }
 
     async fn connect(&self) -> Result<(u64, MultiplexedConnection), RedisError> {
+        let failures = self.0.failures.load(SeqCst);
         let mut link = self.0.link.lock().await;
         if let Some(connection) = &link.connection {
             return Ok((link.generation, connection.clone()));
         }
-        let connection = self.0.client.get_multiplexed_async_connection_with_config(&self.0.config).await?;
+        // An attempt failed while this caller waited for it: one failure is everybody's, or N callers wait N timeouts.
+        if let Some(failure) = link.failure.clone().filter(|_| self.0.failures.load(SeqCst) != failures) {
+            return Err(failure);
+        }
+        let connection = match self.0.client.get_multiplexed_async_connection_with_config(&self.0.config).await {
+            Ok(connection) => connection,
+            Err(failure) => {
+                link.failure = Some(failure.clone());
+                self.0.failures.fetch_add(1, SeqCst);
+                return Err(failure);
+            }
+        };
         link.generation += 1;
         link.connection = Some(connection.clone());
         Ok((link.generation, connection))
@@ -248,6 +278,10 @@ impl Store {
 
 fn is_no_script(reply: &Value) -> bool {
     matches!(reply, Value::ServerError(e) if e.code() == "NOSCRIPT")
+}
+
+fn is_read_only(reply: &Value) -> bool {
+    matches!(reply, Value::ServerError(e) if e.code() == "READONLY")
 }
 
 fn version_of(text: &str) -> Option<(u32, u32)> {

@@ -155,7 +155,13 @@ async fn a_batch_sees_its_own_duplicates_and_conflicts() {
         let booked = bench.reserve_all(&batch).await;
         let slots: Vec<_> = booked.iter().map(|b| b.map(|b| (b.slot.1, b.existing))).collect();
         let first = slots[0].unwrap().0;
-        let expected = [Ok((first, false)), Ok((first + 1, false)), Ok((first, true)), Err(Refusal::Conflict), Ok((first + 2, false))];
+        let expected = [
+            Ok((first, false)),
+            Ok((first + 1, false)),
+            Ok((first, true)),
+            Err(Refusal::Conflict),
+            Ok((first + 2, false)),
+        ];
         assert_eq!(slots, expected);
     })
     .await;
@@ -383,7 +389,11 @@ async fn nothing_is_left_that_a_script_has_to_walk() {
                 bench.set_clock(START + day * 86_400 * SECOND).await;
                 bench.policy(&per_second(10 + day as u32, rate)).await;
                 for cost in 1..=4 {
-                    bench.reserve_all(&(0..40).map(|i| costing(format!("{day}{rate}{cost}{i}"), cost)).collect::<Vec<_>>()).await;
+                    bench
+                        .reserve_all(
+                            &(0..40).map(|i| costing(format!("{day}{rate}{cost}{i}"), cost)).collect::<Vec<_>>(),
+                        )
+                        .await;
                 }
             }
         }

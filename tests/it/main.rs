@@ -1,4 +1,12 @@
 //! One module per behaviour.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod booking;
+mod cli;
+mod end_to_end;
+mod faults;
+mod properties;
+mod queue;
 mod verdicts;
+mod worker;

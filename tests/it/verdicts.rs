@@ -188,7 +188,11 @@ async fn a_worker_that_lost_its_lease_changes_nothing_but_sent_is_always_recorde
         assert_eq!(bench.status(&copy.draft).await.unwrap().state, SendState::Claimed);
         assert_eq!(bench.settle(&copy, 1, Ending::Sent).await, Action::Acknowledge);
         assert_eq!(bench.status(&copy.draft).await.unwrap().state, SendState::Sent);
-        assert_eq!(bench.settle(&second, 3, Ending::Unavailable).await, Action::Acknowledge, "nothing leaves an end state");
+        assert_eq!(
+            bench.settle(&second, 3, Ending::Unavailable).await,
+            Action::Acknowledge,
+            "nothing leaves an end state"
+        );
         assert_eq!(bench.status(&copy.draft).await.unwrap().state, SendState::Sent);
     })
     .await;

@@ -1,5 +1,9 @@
 //! What tests and benches share: a private Redis with a virtual clock, and short ways to book and to claim.
 
+pub mod pipeline;
+pub mod proxy;
+pub mod queues;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -170,3 +174,8 @@ pub fn most_in_window(mut sends: Vec<(u64, u32)>, per: u64) -> u32 {
     }
     most
 }
+
+/// The README's Rust compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;

@@ -25,7 +25,9 @@ pub enum BatchError {
         index: usize,
     },
     /// The function's timeout is too short for a wait and a call: it would put every message back for ever.
-    #[error("this invocation ends in {left:?}, a wait and a provider call take {needed:?}: raise the function's timeout")]
+    #[error(
+        "this invocation ends in {left:?}, a wait and a provider call take {needed:?}: raise the function's timeout"
+    )]
     TooShort {
         /// What was left when the invocation began.
         left: Duration,

@@ -21,7 +21,8 @@ pub(crate) struct Decision {
 
 /// `failures`: calls of this send that did not succeed, this one included, throttles too.
 pub(crate) fn decide(outcome: &Outcome, failures: u32, backoff: Backoff, jitter: f64) -> Decision {
-    let plain = |ending, error: &str| Decision { ending, delay: Duration::ZERO, cooldown: None, error: error.to_owned() };
+    let plain =
+        |ending, error: &str| Decision { ending, delay: Duration::ZERO, cooldown: None, error: error.to_owned() };
     let wait = backoff.delay(failures, jitter);
     match outcome {
         Outcome::Sent { .. } => plain(Ending::Sent, ""),
@@ -63,7 +64,11 @@ mod tests {
         ];
         for (outcome, ending, delay_s, cooldown) in cases {
             let decision = decide(&outcome, 3, Backoff::default(), 0.5);
-            assert_eq!((decision.ending, decision.delay, decision.cooldown), (ending, s(delay_s), cooldown), "{outcome:?}");
+            assert_eq!(
+                (decision.ending, decision.delay, decision.cooldown),
+                (ending, s(delay_s), cooldown),
+                "{outcome:?}"
+            );
         }
     }
 }

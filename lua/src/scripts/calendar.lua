@@ -163,12 +163,12 @@ end
 
 local function write_hints()
   for _, hint in ipairs(mark_order) do
-    local known = call('SISMEMBER', PREFIX .. 'hints', hint) == 1
-    if known or call('SCARD', PREFIX .. 'hints') < HINTS_MAX then
-      for _, range in ipairs(marks[hint]) do set_bits(hint, range[1] - base, range[2] - base) end
-      if not known then call('SADD', PREFIX .. 'hints', hint) end
-      call('EXPIRE', hint, HINT_TTL)
+    if call('SISMEMBER', PREFIX .. 'hints', hint) == 0 then
+      if call('SCARD', PREFIX .. 'hints') >= HINTS_MAX then call('DEL', call('SPOP', PREFIX .. 'hints')) end
+      call('SADD', PREFIX .. 'hints', hint)
     end
+    for _, range in ipairs(marks[hint]) do set_bits(hint, range[1] - base, range[2] - base) end
+    call('EXPIRE', hint, HINT_TTL)
   end
 end
 

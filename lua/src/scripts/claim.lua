@@ -22,6 +22,7 @@ if record and #header == 64 then
   -- Common case: booked, this very copy, this calendar, no cooldown over the slot, inside its capacity, in time.
   local base, epoch, num, den, switch, grace, cool, tat, gap, slack, lead = sunpack('<I4I4I4I4I4I4ddddI4', header)
   local state, rlane, attempts, throttles, rseq, hops, rcost, s, p, repoch, lease, rnonce, issuer, rdigest = sunpack(RECORD, record)
+  if state % RUN == SENT then return { 2, now, 0, rseq, attempts, 0, lead, throttles } end
   if state == BOOKED and rseq == seq and repoch == epoch and rdigest == digest and s >= switch
     and (deadline == 0 or now <= deadline) then
     local x = s % den

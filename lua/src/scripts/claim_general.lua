@@ -96,6 +96,12 @@ local function missing()
   if not has_policy then return verdict(8, 0, seq, 0) end
   if deadline > 0 and now > deadline then return end_as(EXPIRED, 3) end
   if copy_at > 0 and now - copy_at > dedup * SECOND then return end_as(UNKNOWN, 5) end
+  -- A booked copy without a record in a calendar younger than `per`: all was lost, the policy too, and was set again. What
+  -- was just sent is unknown, as in new_calendar.
+  local age = (floor(now / 1000) + 1 - epoch) % 4294967295
+  if copy_at > 0 and age < per then
+    cool, cool_set, header_dirty = max(cool, now + (per - age) * 1000), now, true
+  end
   return rebook(20, false)
 end
 

@@ -12,15 +12,9 @@ local function apply()
 end
 
 local known = load_header()
-version = call('HINCRBY', POLICY, 'version', 1)
+local current = call('HINCRBY', POLICY, 'version', 1)
 call('HSET', POLICY, 'compiled', ARGV[1], unpack(settings))
-if known then
-  local current = version
-  apply()
-  version = current
-else
-  new_calendar(ARGV[1], false)
-  header_dirty = true
-end
+if known then apply() else new_calendar(ARGV[1], false) end
+version, header_dirty = current, true      -- both unpack a header without one
 finish()
 return { version, now, switch }

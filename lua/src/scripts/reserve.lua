@@ -31,7 +31,7 @@ if #header == HEADER_BYTES then
     local records = n > 1 and call('MGET', unpack(KEYS, 3, n + 2)) or { call('GET', KEYS[3]) }
     local prefix = string.sub(CAL, 1, -4)
     local hint, hints = prefix .. 'full:' .. num .. '/' .. den .. ':0:' .. unit, prefix .. 'hints'
-    local seen, s, stored, high, room, rest, dirty, blind, chunk, chunk_at, ttl, last = {}
+    local seen, s, stored, high, room, rest, dirty, chunk, chunk_at, ttl, last = {}
     while i <= n do
       if i > 1 then digest, lane, cost, not_before, deadline = sunpack('<c8BI4dd', ARGV[i]) end
       local key, looks = KEYS[i + 2], 0
@@ -39,7 +39,7 @@ if #header == HEADER_BYTES then
       while not s or high + unit > room do
         if s then
           if dirty then call('SETRANGE', CAL, HEADER_BYTES + (s - base) * 4, spack('<I4', stored)); dirty = false end
-          if stored + unit > room and not blind then call('SETBIT', hint, s - base, 1) end
+          if stored + unit > room then call('SETBIT', hint, s - base, 1) end
           s, looks = s + 1, looks + 1
           if looks > 8 then break end
         else
@@ -47,8 +47,9 @@ if #header == HEADER_BYTES then
           local f = call('BITPOS', hint, 0, from, -1, 'BIT')
           if f < 0 then f = call('STRLEN', hint) * 8 end
           if f < from then                                -- no such key: BITPOS answers 0 whatever the start
-            f, blind = from, call('SCARD', hints) >= 32
-            if not blind then call('SADD', hints, hint); call('SETBIT', hint, 0, 1); call('EXPIRE', hint, 1300000) end
+            f = from
+            if call('SCARD', hints) >= 32 then call('DEL', call('SPOP', hints)) end
+            call('SADD', hints, hint); call('SETBIT', hint, 0, 1); call('EXPIRE', hint, 1300000)
           end
           s = base + f
         end
@@ -88,7 +89,7 @@ if #header == HEADER_BYTES then
     end
     if s then
       if dirty then call('SETRANGE', CAL, HEADER_BYTES + (s - base) * 4, spack('<I4', stored)) end
-      if stored + unit > room and not blind then call('SETBIT', hint, s - base, 1) end
+      if stored + unit > room then call('SETBIT', hint, s - base, 1) end
     end
     if last and last > expiry - 3600 then                 -- the calendar outlives its last booking
       call('SETRANGE', CAL, 84, spack('<I4', last + 7200))

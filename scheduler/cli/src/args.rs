@@ -197,6 +197,9 @@ pub(crate) struct DemoArgs {
     /// Post to this URL instead of the strict provider.
     #[arg(long)]
     pub(crate) provider_url: Option<String>,
+    /// The burst is for later: nothing leaves before this is over (a local SQS takes some 1,000 messages a second).
+    #[arg(long, value_parser = duration, conflicts_with = "input")]
+    pub(crate) start_in: Option<Duration>,
     /// The share of calls that the provider answers with 500.
     #[arg(long, default_value_t = 0.0)]
     pub(crate) inject_500: f64,

@@ -44,7 +44,9 @@ pub(crate) async fn run(command: BudgetCommand) -> Result<Exit, Failure> {
 /// The store that `REDIS_URL` names.
 pub(crate) async fn connect() -> Result<Store, Failure> {
     let url = std::env::var("REDIS_URL").map_err(|_| {
-        Failure::usage(anyhow::anyhow!("REDIS_URL is not set: give redis://host:port, or run `sendslot local up` first"))
+        Failure::usage(anyhow::anyhow!(
+            "REDIS_URL is not set: give redis://host:port, or run `sendslot local up` first"
+        ))
     })?;
     let store = Store::new(&url).map_err(Failure::usage)?;
     store.check().await?;
@@ -68,7 +70,9 @@ fn changed(before: Option<Policy>, args: BudgetSetArgs) -> Result<Policy, Failur
         (Some(policy), Some(limit)) => Policy { limit, ..policy },
         (None, Some(limit)) => Policy::per_second(limit),
         (None, None) => {
-            return Err(Failure::usage(anyhow::anyhow!("a new budget needs a limit: add --limit UNITS (per second, or --per)")));
+            return Err(Failure::usage(anyhow::anyhow!(
+                "a new budget needs a limit: add --limit UNITS (per second, or --per)"
+            )));
         }
     };
     if let Some(headroom) = args.headroom {
@@ -92,7 +96,9 @@ fn changed(before: Option<Policy>, args: BudgetSetArgs) -> Result<Policy, Failur
 async fn get(store: &Store, name: &str, json: bool) -> Result<Exit, Failure> {
     let name = BudgetName::new(name).map_err(Failure::usage)?;
     let Some((version, policy)) = budget::get(store, &name).await? else {
-        return Err(Failure::unknown(anyhow::anyhow!("the budget {name} has no policy: set one with `sendslot budget set {name} --limit UNITS`")));
+        return Err(Failure::unknown(anyhow::anyhow!(
+            "the budget {name} has no policy: set one with `sendslot budget set {name} --limit UNITS`"
+        )));
     };
     let compiled = policy.compile()?;
     show(&name, version, &policy, &compiled, json)?;

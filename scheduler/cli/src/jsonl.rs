@@ -24,6 +24,9 @@ struct Line {
 /// # Errors
 /// What is wrong with the line.
 pub(crate) fn message(line: &str, budget: &str, lane: Option<&str>) -> Result<Message, String> {
+    if !line.starts_with('{') {
+        return Err("not a JSON object: give one object with id and payload a line".to_owned());
+    }
     let line: Line = serde_json::from_str(line).map_err(|e| {
         // serde_json counts lines of its own text
         e.to_string().replace(" at line 1 column", " at column")
@@ -75,7 +78,10 @@ mod tests {
     fn payloads_are_taken_as_they_are() {
         let expected = |payload: &str| Message::new("b", "a", payload);
         assert_eq!(line(r#"{"id":"a","payload":"héllo"}"#), Ok(expected("héllo")));
-        assert_eq!(line(r#"{"id":"a","payload":{"to":[],  "n":12345678901234567890}}"#), Ok(expected(r#"{"to":[],  "n":12345678901234567890}"#)));
+        assert_eq!(
+            line(r#"{"id":"a","payload":{"to":[],  "n":12345678901234567890}}"#),
+            Ok(expected(r#"{"to":[],  "n":12345678901234567890}"#))
+        );
         // Q8: the escape of a lone surrogate travels inside a JSON payload
         assert_eq!(line(r#"{"id":"a","payload":["\ud800"]}"#), Ok(expected(r#"["\ud800"]"#)));
         assert!(line(r#"{"id":"a","payload":"\ud800"}"#).unwrap_err().contains("payload"));
@@ -84,9 +90,10 @@ mod tests {
     #[test]
     fn what_is_not_a_message_says_so() {
         for (text, word) in [
-            ("", "EOF"),
+            ("", "object"),
             ("{", "EOF"),
-            ("[]", "invalid"),
+            ("[]", "object"),
+            ("[\"a\",1,1,null,null,null]", "object"),
             (r#"{"id":"a"}"#, "payload"),
             (r#"{"payload":1}"#, "id"),
             (r#"{"id":7,"payload":1}"#, "string"),

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use futures_util::{Stream, StreamExt as _, stream};
 use indicatif::{ProgressBar, ProgressStyle};
-use sendslot_scheduler::{Booked, Message, Refusal, ScheduleError, Scheduler};
+use sendslot_scheduler::{Booked, ConfigError, Message, QueueError, Refusal, ScheduleError, Scheduler};
 use sendslot_shared::budget;
 use sendslot_shared::id::BudgetName;
 use serde::Serialize;
@@ -72,7 +72,10 @@ pub(crate) async fn run(args: SendArgs) -> Result<Exit, Failure> {
             "the budget {name} has no policy: set one with `sendslot budget set {name} --limit UNITS`"
         )));
     }
-    let scheduler = Scheduler::from_env().await?;
+    let scheduler = Scheduler::from_env().await.map_err(|e| match e {
+        ConfigError::Missing { .. } | ConfigError::Queue(QueueError::Fifo { .. }) => Failure::usage(e),
+        e => Failure::from(e),
+    })?;
     let began = Instant::now();
     let (reading, bar) = (Shared::default(), progress(size));
     let messages = messages(lines, &args, reading.clone(), bar.clone());
@@ -85,7 +88,7 @@ pub(crate) async fn run(args: SendArgs) -> Result<Exit, Failure> {
     bar.finish_and_clear();
     let read = std::mem::take(&mut *lock(&reading));
     report.lines = read.lines;
-    report.invalid = read.invalid;
+    report.invalid += read.invalid;
     report.errors.extend(read.errors);
     report.errors.sort_by_key(|error| error.line);
     report.errors.truncate(LISTED);

@@ -115,9 +115,7 @@ impl Seen {
     /// IDs that the provider took, by its own account where it gives one.
     fn sent(&self) -> BTreeSet<String> {
         match &self.provider {
-            Some((arrivals, _)) => {
-                arrivals.iter().filter(|a| a.accepted).map(|a| a.send_id.to_string()).collect()
-            }
+            Some((arrivals, _)) => arrivals.iter().filter(|a| a.accepted).map(|a| a.send_id.to_string()).collect(),
             None => {
                 let sent = |s: &&Accepted| s.last.is_some_and(|last| last.state == SendState::Sent);
                 self.sends.iter().filter(sent).map(|s| s.id.to_string()).collect()

@@ -1,7 +1,7 @@
 //! One run from set-up to report.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use aws_sdk_sqs::Client;
 use futures_util::{StreamExt as _, stream};
@@ -52,6 +52,10 @@ pub(crate) async fn run(args: DemoArgs) -> Result<Exit, Failure> {
     ));
 
     let offered = messages.len();
+    let messages = match args.start_in.map(|wait| SystemTime::now() + wait) {
+        Some(start) => messages.into_iter().map(|message| message.not_before(start)).collect(),
+        None => messages,
+    };
     let mut watch = Watch::new(store, name);
     let (refused, enqueue) = follow(&args, &scheduler, messages, &mut watch, provider.as_ref(), &source).await?;
     let source = source.stop(Duration::from_secs(10)).await;

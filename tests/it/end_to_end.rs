@@ -1,0 +1,211 @@
+//! The whole way, with the real worker binary.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::{Duration, Instant, SystemTime};
+
+use sendslot_localstack::provider::{
+    Arrival, Body, BodyCapture, Faults, ProviderOptions, ScriptedReply, max_units_in_rolling_window,
+};
+use sendslot_localstack::{Servers, Stack, StackOptions, Tick};
+use sendslot_scheduler::SendState;
+use sendslot_tests::per_second;
+use sendslot_tests::pipeline::{Pipeline, Setup};
+use sendslot_tests::queues::localstack;
+
+const WORKER: &str = env!("CARGO_BIN_EXE_sendslot-worker-under-test");
+const SECOND: Duration = Duration::from_secs(1);
+
+async fn start(setup: Setup) -> Pipeline {
+    Pipeline::start(localstack().await, WORKER, setup).await
+}
+
+fn most_in_a_second(arrivals: &[Arrival]) -> u64 {
+    let units: Vec<_> = arrivals.iter().map(|a| (a.at_us, a.units)).collect();
+    max_units_in_rolling_window(&units, SECOND)
+}
+
+fn accepted(arrivals: &[Arrival]) -> BTreeMap<String, u32> {
+    let mut times = BTreeMap::new();
+    for arrival in arrivals.iter().filter(|a| a.accepted) {
+        *times.entry(arrival.send_id.to_string()).or_default() += 1;
+    }
+    times
+}
+
+fn each_once(arrivals: &[Arrival], ids: &[String]) {
+    let times = accepted(arrivals);
+    assert_eq!(times.len(), ids.len());
+    assert!(ids.iter().all(|id| times.get(id) == Some(&1)), "{times:?}");
+}
+
+#[tokio::test]
+async fn a_burst_is_sent_at_its_slots_and_each_message_once() {
+    let setup = Setup::new("e2e-burst");
+    let provider = ProviderOptions { body: BodyCapture::Bytes, ..setup.provider.clone() };
+    let pipeline = start(Setup { provider, ..setup }).await;
+    let ids = pipeline.schedule(200).await;
+    pipeline.ended(&ids, Duration::from_secs(30)).await;
+    for id in &ids {
+        let status = pipeline.status(id).await;
+        assert_eq!((status.state, status.hops, status.attempts), (SendState::Sent, 0, 1), "{id}");
+    }
+    let arrivals = pipeline.stop().await;
+    each_once(&arrivals, &ids);
+    assert!(arrivals.iter().all(|a| a.status == Some(200)));
+    assert!(most_in_a_second(&arrivals) <= 100);
+    for arrival in &arrivals {
+        let body = format!("{{\"id\":\"{}\"}}", arrival.send_id);
+        assert_eq!(arrival.body, Body::Bytes(body.as_bytes().into()), "the payload arrives as it was");
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_sqs_delivers_twice_is_sent_once() {
+    let pipeline = start(Setup::new("e2e-duplicate")).await;
+    let ids: Vec<String> = (0..20).map(|i| format!("m{i}")).collect();
+    let start = SystemTime::now() + 4 * SECOND;
+    for id in ids.iter().chain(&ids) {
+        // the second time it is another SQS message of the same booking
+        pipeline.scheduler.schedule(pipeline.message(id).not_before(start)).await.unwrap();
+    }
+    pipeline.ended(&ids, Duration::from_secs(30)).await;
+    let give_up = Instant::now() + Duration::from_secs(30);
+    while pipeline.source.stats().deleted < 40 {
+        assert!(Instant::now() < give_up, "both copies are acknowledged: {:?}", pipeline.source.stats());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    each_once(&pipeline.stop().await, &ids);
+}
+
+#[tokio::test]
+async fn a_worker_killed_between_send_and_settle_leaves_an_unknown_outcome_and_no_second_send() {
+    let setup = Setup::new("e2e-crash");
+    let nine = Duration::from_secs(9);
+    let mut provider = setup.provider.clone();
+    provider.scripted.insert("m00000".into(), vec![ScriptedReply::hang().accepted(true)]);
+    let pipeline = start(Setup { provider, visibility: nine, function_timeout: nine, ..setup }).await;
+    let ids = pipeline.schedule(1).await;
+    let give_up = Instant::now() + Duration::from_secs(10);
+    while pipeline.provider.stats().arrivals == 0 {
+        assert!(Instant::now() < give_up);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let killed = Command::new("pkill").args(["-9", "-f"]).arg(&pipeline.worker).status().unwrap();
+    assert!(killed.success());
+    let letter = pipeline.dead_letters(1).await.remove(0);
+    assert_eq!((letter.id, letter.reason, letter.attempts), (ids[0].clone(), "unknown_outcome".into(), "1".into()));
+    assert_eq!(pipeline.status(&ids[0]).await.state, SendState::Unknown);
+    each_once(&pipeline.stop().await, &ids);
+}
+
+#[tokio::test]
+async fn a_429_with_retry_after_rests_the_budget_and_the_send_is_made_later() {
+    let setup = Setup::new("e2e-throttle");
+    let mut provider = setup.provider.clone();
+    let reply = ScriptedReply::status(429).header("retry-after", "2");
+    provider.scripted.insert("m00010".into(), vec![reply]);
+    let pipeline = start(Setup { provider, ..setup }).await;
+    let ids = pipeline.schedule(60).await;
+    pipeline.ended(&ids, Duration::from_secs(30)).await;
+    let status = pipeline.status("m00010").await;
+    assert_eq!((status.state, status.attempts, status.throttles), (SendState::Sent, 1, 1));
+    let arrivals = pipeline.stop().await;
+    each_once(&arrivals, &ids);
+    let refused = arrivals.iter().find(|a| a.status == Some(429)).unwrap().at_us;
+    // calls that began before the refusal was known may still arrive
+    let resting = arrivals.iter().filter(|a| a.at_us > refused + 300_000 && a.at_us < refused + 2_000_000).count();
+    assert_eq!(resting, 0, "nothing is sent while the budget rests");
+}
+
+#[tokio::test]
+async fn a_message_that_can_never_be_sent_is_dead_lettered_with_its_reason() {
+    let setup = Setup::new("e2e-dead");
+    let mut provider = setup.provider.clone();
+    let refusal = ScriptedReply::status(400).body("{\"error\":\"no such address\"}");
+    provider.scripted.insert("m00001".into(), vec![refusal]);
+    let pipeline = start(Setup { provider, ..setup }).await;
+    let ids = pipeline.schedule(3).await;
+    let malformed = "{\"not\":\"an envelope\"}";
+    pipeline.sqs.send_message().queue_url(&pipeline.queues.queue_url).message_body(malformed).send().await.unwrap();
+    pipeline.ended(&ids, Duration::from_secs(30)).await;
+    let mut letters = pipeline.dead_letters(2).await;
+    letters.sort_by(|a, b| a.reason.cmp(&b.reason));
+    assert_eq!((letters[0].reason.as_str(), letters[0].body.as_str()), ("malformed", malformed));
+    assert_eq!(
+        (letters[1].id.as_str(), letters[1].reason.as_str(), letters[1].attempts.as_str()),
+        ("m00001", "rejected", "1")
+    );
+    assert_eq!(letters[1].error, "HTTP 400: {\"error\":\"no such address\"}");
+    assert_eq!(pipeline.status("m00001").await.state, SendState::Failed);
+    assert_eq!(accepted(&pipeline.stop().await).len(), 2, "the others are sent");
+}
+
+#[tokio::test]
+async fn with_faults_everything_ends_sent_or_dead_lettered_and_the_limit_holds() {
+    let setup = Setup::new("e2e-faults");
+    let faults = Faults { server_error: 0.05, throttle: 0.03, ..Faults::default() };
+    let provider = ProviderOptions { faults, seed: 7, ..setup.provider.clone() };
+    let pipeline = start(Setup { provider, ..setup }).await;
+    let ids = pipeline.schedule(300).await;
+    pipeline.ended(&ids, Duration::from_secs(60)).await;
+    let mut failed = vec![];
+    for id in &ids {
+        match pipeline.status(id).await.state {
+            SendState::Sent => {}
+            SendState::Failed => failed.push(id.clone()),
+            other => panic!("{id}: {other:?}"),
+        }
+    }
+    let letters = pipeline.dead_letters(failed.len()).await;
+    assert!(letters.iter().all(|l| l.reason == "attempts" && l.error.starts_with("HTTP 500")), "{letters:?}");
+    let arrivals = pipeline.stop().await;
+    let sent: Vec<String> = ids.into_iter().filter(|id| !failed.contains(id)).collect();
+    each_once(&arrivals, &sent);
+    assert!(most_in_a_second(&arrivals) <= 100);
+}
+
+#[tokio::test]
+async fn an_unanswered_call_is_never_made_again() {
+    let setup = Setup { http_timeout: SECOND, ..Setup::new("e2e-unanswered") };
+    let mut provider = setup.provider.clone();
+    provider.scripted.insert("m00000".into(), vec![ScriptedReply::hang().accepted(true)]);
+    provider.scripted.insert("m00001".into(), vec![ScriptedReply::drop_connection().accepted(true)]);
+    let pipeline = start(Setup { provider, ..setup }).await;
+    let ids = pipeline.schedule(2).await;
+    let letters = pipeline.dead_letters(2).await;
+    assert!(letters.iter().all(|l| l.reason == "unknown_outcome"), "{letters:?}");
+    pipeline.ended(&ids, SECOND).await;
+    each_once(&pipeline.stop().await, &ids);
+}
+
+#[tokio::test]
+async fn costs_and_deadlines_travel_with_the_send() {
+    let setup = Setup::new("e2e-costs");
+    let pipeline = start(Setup { policy: per_second(100, 0.8), ..setup }).await;
+    let mut ids = vec![];
+    for (i, cost) in [1, 41, 7, 90, 1, 1, 60, 3].into_iter().enumerate() {
+        let message = pipeline.message(format!("m{i}")).cost(cost).deadline(SystemTime::now() + 30 * SECOND);
+        pipeline.scheduler.schedule(message).await.unwrap();
+        ids.push(format!("m{i}"));
+    }
+    pipeline.ended(&ids, Duration::from_secs(30)).await;
+    let arrivals = pipeline.stop().await;
+    each_once(&arrivals, &ids);
+    assert_eq!(arrivals.iter().map(|a| a.units).sum::<u32>(), 204);
+    assert!(most_in_a_second(&arrivals) <= 100 && arrivals.iter().all(|a| a.status == Some(200)));
+}
+
+#[tokio::test]
+async fn lead_and_rebooking_absorb_the_stock_tick_of_localstack() {
+    let options = StackOptions { tick: Tick::Stock, servers: Servers::Own, ..StackOptions::default() };
+    let stack = Stack::start(options).await.unwrap();
+    let pipeline = Pipeline::start(&stack, WORKER, Setup::new("e2e-stock")).await;
+    let ids = pipeline.schedule(400).await;
+    pipeline.ended(&ids, Duration::from_secs(40)).await;
+    let arrivals = pipeline.stop().await;
+    each_once(&arrivals, &ids);
+    assert!(arrivals.iter().all(|a| a.status == Some(200)));
+    assert!(most_in_a_second(&arrivals) <= 100);
+    stack.stop().await;
+}

@@ -1,0 +1,269 @@
+//! Properties of the whole calendar under a virtual clock.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::{Duration, UNIX_EPOCH};
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use sendslot_shared::claim::Verdict;
+use sendslot_shared::envelope::{Envelope, fresh_tag};
+use sendslot_shared::message::{Draft, Message};
+use sendslot_shared::policy::{Headroom, Policy};
+use sendslot_shared::settle::{Action, Ending};
+use sendslot_shared::status::SendState;
+use sendslot_tests::{Bench, SECOND, START, most_in_window};
+use tokio::runtime::Runtime;
+
+fn policies() -> impl Strategy<Value = Policy> {
+    let headroom = prop::sample::select(vec![0.5, 0.8, 0.9, 0.95, 0.975, 0.98, 0.8333]);
+    let per_ms = prop::sample::select(vec![1000_u64, 1000, 1000, 500, 3000, 60_000]);
+    let policy = (1_u32..150, headroom, per_ms).prop_map(|(limit, headroom, per_ms)| Policy {
+        per: Duration::from_millis(per_ms),
+        headroom: Headroom::new(headroom).unwrap(),
+        horizon: Duration::from_secs(14 * 86_400),
+        ..Policy::per_second(limit)
+    });
+    policy.prop_filter("a policy with grace", |policy| policy.compile().is_ok())
+}
+
+/// Messages offered at one moment: after a pause, so many of a cost, perhaps not before some seconds later.
+#[derive(Debug, Clone)]
+struct Offer {
+    pause_us: u64,
+    n: usize,
+    cost_part: f64,
+    not_before_s: Option<u64>,
+}
+
+fn offers() -> impl Strategy<Value = Vec<Offer>> {
+    let cost_part = prop_oneof![3 => Just(0.0), 1 => 0.0..0.2_f64, 1 => 0.0..1.0_f64];
+    let offer = (0_u64..3_000_000, 1_usize..40, cost_part, prop::option::weighted(0.2, 0_u64..60));
+    let offer = offer.prop_map(|(pause_us, n, cost_part, not_before_s)| Offer { pause_us, n, cost_part, not_before_s });
+    prop::collection::vec(offer, 1..10)
+}
+
+impl Offer {
+    fn drafts(&self, prefix: &str, now: u64, max_cost: u32) -> Vec<Draft> {
+        let cost = 1 + (self.cost_part * f64::from(max_cost - 1)) as u32;
+        (0..self.n)
+            .map(|i| {
+                let mut message = Message::new("b", format!("{prefix}-{i}"), "x").cost(cost);
+                if let Some(s) = self.not_before_s {
+                    message = message.not_before(UNIX_EPOCH + Duration::from_micros(now + s * SECOND));
+                }
+                message.check().unwrap()
+            })
+            .collect()
+    }
+}
+
+/// Runs a property on one private Redis that is emptied before each case.
+fn check<S: Strategy>(cases: u32, strategy: &S, body: impl AsyncFn(&Bench, S::Value) -> Result<(), TestCaseError>) {
+    let runtime = Runtime::new().unwrap();
+    let bench = runtime.block_on(Bench::start());
+    let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
+    let result = runner.run(strategy, |value| {
+        runtime.block_on(async {
+            let _: () = bench.command(redis::cmd("FLUSHALL").arg("SYNC")).await;
+            bench.set_clock(START).await;
+            body(&bench, value).await
+        })
+    });
+    if let Err(error) = result {
+        panic!("{error}");
+    }
+}
+
+#[test]
+fn bookings_never_share_a_position_and_never_exceed_a_second() {
+    check(60, &(policies(), offers()), async |bench, (policy, offers)| {
+        bench.policy(&policy).await;
+        let compiled = policy.compile().unwrap();
+        let (num, den) = (u128::from(compiled.num), u128::from(compiled.den));
+        let mut taken: BTreeMap<u128, u128> = BTreeMap::new();
+        let mut sends = vec![];
+        let mut now = START;
+        for (i, offer) in offers.iter().enumerate() {
+            now += offer.pause_us;
+            bench.set_clock(now).await;
+            let drafts = offer.drafts(&format!("m{i}"), now, compiled.max_cost);
+            for (draft, booking) in drafts.iter().zip(bench.reserve_all(&drafts).await) {
+                let booking = booking.map_err(|e| TestCaseError::fail(format!("{e}")))?;
+                let (second, position) = (u128::from(booking.slot.0), u128::from(booking.slot.1));
+                let first = (second * num).div_ceil(den) + position;
+                prop_assert!(first * den < (second + 1) * num, "the slot lies inside its second");
+                let at = (first * den * u128::from(SECOND)).div_ceil(num);
+                prop_assert_eq!(u128::from(booking.at.as_micros()), at, "the instant is the slot's grid point");
+                prop_assert!(booking.at.as_micros() >= now + 250_000);
+                if let Some(s) = offer.not_before_s {
+                    prop_assert!(booking.at.as_micros() >= now + s * SECOND);
+                }
+                // from its guard positions in front to its last unit
+                let front = u128::from(draft.cost.saturating_sub(compiled.u0));
+                taken.insert(first - front, first + u128::from(draft.cost));
+                sends.push((booking.at.as_micros(), draft.cost));
+            }
+        }
+        let spans: Vec<_> = taken.into_iter().collect();
+        prop_assert_eq!(spans.len(), sends.len(), "no position twice");
+        prop_assert!(spans.windows(2).all(|w| w[0].1 <= w[1].0), "no two overlap");
+        let most = most_in_window(sends, policy.per.as_micros() as u64);
+        prop_assert!(most <= policy.limit, "{} of {}", most, policy.limit);
+        Ok(())
+    });
+}
+
+/// How late the worker asks at a slot.
+#[derive(Debug, Clone, Copy)]
+enum Late {
+    Never,
+    ByGrace,
+    Up(u64),
+}
+
+fn lateness() -> impl Strategy<Value = Vec<Late>> {
+    let one = prop_oneof![
+        4 => Just(Late::Never),
+        4 => Just(Late::ByGrace),
+        2 => (0_u64..3_000_000).prop_map(Late::Up),
+    ];
+    prop::collection::vec(one, 1..40)
+}
+
+/// How provider calls end: mostly well.
+fn endings() -> impl Strategy<Value = Vec<Ending>> {
+    let one = prop_oneof![
+        12 => Just(Ending::Sent),
+        1 => Just(Ending::Throttled),
+        1 => Just(Ending::Unavailable),
+        1 => Just(Ending::NotStarted),
+    ];
+    prop::collection::vec(one, 1..30)
+}
+
+/// One run: everything offered is followed through claims, sends and settles to its end.
+struct Run<'a> {
+    bench: &'a Bench,
+    queue: BTreeMap<(u64, usize), (Envelope, u32)>,
+    serial: usize,
+    sends: Vec<(u64, u32)>,
+    accepted: HashMap<String, u32>,
+    ended: BTreeSet<String>,
+}
+
+impl Run<'_> {
+    fn put(&mut self, at: u64, copy: Envelope, nonce: u32) {
+        self.serial += 1;
+        self.queue.insert((at, self.serial), (copy, nonce));
+    }
+
+    /// The copy asks at `now`; answers whether the provider was called.
+    async fn step(&mut self, now: u64, copy: Envelope, nonce: u32, late: u64, ending: Ending) -> bool {
+        self.bench.set_clock(now).await;
+        match self.bench.verdict(&copy, nonce).await {
+            Verdict::Wait { wait, .. } => self.put(now + wait.as_micros() as u64 + late, copy, nonce),
+            Verdict::PutBack { slot, .. } => {
+                let next = Envelope { seq: slot.seq, tag: fresh_tag(), at: Some(slot.at), ..copy };
+                let lead = slot.wait.saturating_sub(Duration::from_secs(1));
+                self.put(now + lead.as_micros() as u64, next, fresh_tag());
+            }
+            Verdict::Done | Verdict::Dead { .. } => {
+                self.ended.insert(copy.draft.id.to_string());
+            }
+            Verdict::Busy { wait } => self.put(now + wait.as_micros() as u64, copy, fresh_tag()),
+            Verdict::Send { .. } => {
+                self.sends.push((now, copy.draft.cost));
+                self.settle(now, copy, nonce, ending).await;
+                return true;
+            }
+            Verdict::Hold => panic!("the budget has a policy"),
+        }
+        false
+    }
+
+    async fn settle(&mut self, now: u64, copy: Envelope, nonce: u32, ending: Ending) {
+        if ending == Ending::Sent {
+            *self.accepted.entry(copy.draft.id.to_string()).or_default() += 1;
+        }
+        let rest = (ending == Ending::Throttled).then_some(Duration::from_millis(1500));
+        match self.bench.settle_with(&copy, nonce, ending, Duration::from_millis(700), rest).await {
+            Action::Acknowledge | Action::Dead { .. } => {
+                self.ended.insert(copy.draft.id.to_string());
+            }
+            Action::PutBack(slot) => {
+                let next = Envelope { seq: slot.seq, tag: fresh_tag(), at: Some(slot.at), ..copy };
+                let wait = slot.wait.saturating_sub(Duration::from_secs(1));
+                self.put(now + wait.as_micros() as u64, next, fresh_tag());
+            }
+            Action::Again => self.put(now, copy, fresh_tag()),
+        }
+    }
+}
+
+#[test]
+fn no_window_exceeds_the_limit_however_late_claims_are_and_everything_ends_once() {
+    let changes = prop::collection::vec((0_usize..300, 1_u32..120), 0..4);
+    let strategy = (policies(), offers(), lateness(), endings(), changes);
+    check(40, &strategy, async |bench, (policy, offers, lateness, endings, changes)| {
+        let window = policy.per.as_micros() as u64;
+        let mut limits = vec![policy.limit];
+        let mut policy = policy;
+        bench.policy(&policy).await;
+        let grace = policy.compile().unwrap().grace.as_micros() as u64;
+        let mut run = Run {
+            bench,
+            queue: BTreeMap::new(),
+            serial: 0,
+            sends: vec![],
+            accepted: HashMap::new(),
+            ended: BTreeSet::new(),
+        };
+        let mut now = START;
+        let mut offered = 0;
+        for (i, offer) in offers.iter().enumerate() {
+            now += offer.pause_us;
+            bench.set_clock(now).await;
+            let max_cost = policy.compile().unwrap().max_cost;
+            let drafts = Offer { n: offer.n.min(25), ..offer.clone() }.drafts(&format!("m{i}"), now, max_cost);
+            for (draft, booking) in drafts.iter().zip(bench.reserve_all(&drafts).await) {
+                let booking = booking.map_err(|e| TestCaseError::fail(format!("{e}")))?;
+                offered += 1;
+                let early = booking.at.as_micros().saturating_sub(1_200_000).max(now);
+                run.put(early, Envelope::first(draft.clone(), booking.seq, booking.at), fresh_tag());
+            }
+        }
+        let mut changes: BTreeMap<usize, u32> = changes.into_iter().collect();
+        let (mut steps, mut calls) = (0, 0);
+        while let Some(((at, _), (copy, nonce))) = run.queue.pop_first() {
+            now = now.max(at);
+            if let Some(limit) = changes.remove(&steps) {
+                bench.set_clock(now).await;
+                policy = Policy { limit, max_cost: Some(150), ..policy };
+                limits.push(limit);
+                bench.policy(&policy).await;
+            }
+            let late = match lateness[steps % lateness.len()] {
+                Late::Never => 0,
+                Late::ByGrace => grace,
+                Late::Up(us) => us,
+            };
+            let called = run.step(now, copy, nonce, late, endings[calls % endings.len()]).await;
+            calls += usize::from(called);
+            steps += 1;
+            prop_assert!(steps < 20_000, "it ends");
+        }
+        prop_assert_eq!(run.ended.len(), offered, "everything that was accepted ends");
+        prop_assert!(run.accepted.values().all(|n| *n == 1), "nothing is sent twice");
+        for id in &run.ended {
+            let draft = Message::new("b", id, "x").check().unwrap();
+            let state = bench.status(&draft).await.unwrap().state;
+            let terminal = !matches!(state, SendState::Booked | SendState::Claimed);
+            prop_assert!(terminal && (state == SendState::Sent) == run.accepted.contains_key(id), "{id}: {state:?}");
+        }
+        // never more than the largest limit in force, or one send's cost
+        let allowed = limits.into_iter().chain(run.sends.iter().map(|s| s.1)).max().unwrap_or(0);
+        let most = most_in_window(run.sends, window);
+        prop_assert!(most <= allowed, "{} of {}", most, allowed);
+        Ok(())
+    });
+}

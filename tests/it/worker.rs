@@ -1,0 +1,205 @@
+//! The worker as a library: batches, failures, holding, hops.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+use aws_lambda_events::event::sqs::SqsEvent;
+use sendslot_scheduler::{Message, Scheduler, SendState};
+use sendslot_shared::budget;
+use sendslot_shared::envelope::{Envelope, SentOutcome};
+use sendslot_shared::id::BudgetName;
+use sendslot_shared::queue::Queue;
+use sendslot_shared::store::Store;
+use sendslot_shared::time::Timer;
+use sendslot_tests::per_second;
+use sendslot_tests::queues::{TestQueue, localstack};
+use sendslot_worker::{Backoff, BatchError, Outcome, Outgoing, Provider, Worker, WorkerConfig};
+
+/// Remembers what it was asked to send; panics at an ID that says so.
+#[derive(Clone, Default)]
+struct Recorder(Arc<Mutex<Vec<(Instant, Outgoing)>>>);
+
+impl Provider for Recorder {
+    fn call_timeout(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+
+    async fn send(&self, send: &Outgoing) -> Outcome {
+        assert!(!send.id.contains("panic"), "the provider's code panics");
+        self.0.lock().unwrap().push((Instant::now(), send.clone()));
+        Outcome::Sent { provider_id: Some("p1".into()) }
+    }
+}
+
+struct Bench {
+    queue: TestQueue,
+    dead: TestQueue,
+    scheduler: Scheduler,
+    config: WorkerConfig,
+    recorder: Recorder,
+    budget: &'static str,
+}
+
+impl Bench {
+    async fn start(budget: &'static str, timer: Timer) -> Self {
+        let stack = localstack().await;
+        let (queue, dead) = (TestQueue::create(budget).await, TestQueue::create(&format!("{budget}-dead")).await);
+        let store = Store::new(&stack.redis_url()).unwrap();
+        budget::set(&store, &BudgetName::new(budget).unwrap(), &per_second(100, 0.9)).await.unwrap();
+        let builder =
+            Scheduler::builder().store(store.clone()).sqs(queue.sqs.clone()).queue_url(&queue.url).timer(timer);
+        let config = WorkerConfig {
+            store,
+            queue: Queue::new(queue.sqs.clone(), &queue.url).unwrap(),
+            dead_letters: Queue::new(dead.sqs.clone(), &dead.url).unwrap(),
+            timer,
+            backoff: Backoff::default(),
+            hold: Duration::from_secs(1),
+        };
+        let scheduler = builder.build().await.unwrap();
+        Self { queue, dead, scheduler, config, recorder: Recorder::default(), budget }
+    }
+
+    fn worker(&self) -> Worker<Recorder> {
+        Worker::new(self.config.clone(), self.recorder.clone())
+    }
+
+    fn message(&self, id: &str) -> Message {
+        Message::new(self.budget, id, "x")
+    }
+
+    /// Schedules and receives these.
+    async fn copies(&self, ids: &[&str]) -> Vec<Envelope> {
+        for id in ids {
+            self.scheduler.schedule(self.message(id)).await.unwrap();
+        }
+        self.queue.receive(ids.len()).await
+    }
+
+    async fn state(&self, id: &str) -> SendState {
+        self.scheduler.status(self.budget, id).await.unwrap().unwrap().state
+    }
+
+    fn sent(&self) -> Vec<String> {
+        let mut ids: Vec<String> = self.recorder.0.lock().unwrap().iter().map(|(_, send)| send.id.clone()).collect();
+        ids.sort();
+        ids
+    }
+}
+
+fn event(bodies: &[String]) -> SqsEvent {
+    let record = |(i, body): (usize, &String)| serde_json::json!({ "messageId": format!("id-{i}"), "body": body });
+    let records: Vec<_> = bodies.iter().enumerate().map(record).collect();
+    serde_json::from_value(serde_json::json!({ "Records": records })).unwrap()
+}
+
+fn bodies(copies: &[Envelope]) -> Vec<String> {
+    copies.iter().map(|copy| copy.to_body().unwrap()).collect()
+}
+
+/// The answer as Lambda gets it.
+async fn handle(worker: &Worker<Recorder>, bodies: &[String]) -> String {
+    serde_json::to_string(&worker.handle(event(bodies), None).await.unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn one_record_of_ten_panics_and_nine_are_sent() {
+    // W5, oxbow#7; W4: the partial-batch response to the byte
+    let bench = Bench::start("worker-panic", Timer::SQS).await;
+    let ids = ["a0", "a1", "a2", "a3-panic", "a4", "a5", "a6", "a7", "a8", "a9"];
+    let copies = bench.copies(&ids).await;
+    let answer = handle(&bench.worker(), &bodies(&copies)).await;
+    assert_eq!(answer, r#"{"batchItemFailures":[{"itemIdentifier":"id-3"}]}"#);
+    assert_eq!(bench.sent().len(), 9);
+    assert_eq!(bench.state("a3-panic").await, SendState::Claimed);
+    assert_eq!(bench.state("a9").await, SendState::Sent);
+}
+
+#[tokio::test]
+async fn strange_events_do_no_harm() {
+    // W7, aws-lambda-rust-runtime#226; W4: a record without a message ID fails loudly
+    let bench = Bench::start("worker-strange", Timer::SQS).await;
+    let worker = bench.worker();
+    assert_eq!(handle(&worker, &[]).await, r#"{"batchItemFailures":[]}"#);
+    let none = serde_json::from_str(r#"{"Records":[{"messageId":"x","body":"{}"},{"body":"{}"}]}"#).unwrap();
+    assert!(matches!(worker.handle(none, None).await, Err(BatchError::NoMessageId { index: 1 })));
+    assert!(bench.dead.is_empty().await, "nothing of that event was touched");
+    let answer = handle(&worker, &["not json".into(), "{}".into(), "{\"v\":2}".into()]).await;
+    assert_eq!(answer, r#"{"batchItemFailures":[]}"#);
+    assert_eq!(bench.dead.len().await, 3, "bodies that are no envelopes are dead-lettered");
+    let unknown_fields = r#"{"Records":[],"newField":1}"#;
+    assert!(serde_json::from_str::<SqsEvent>(unknown_fields).is_ok());
+    assert!(serde_json::from_str::<SqsEvent>("[]").is_err(), "a bare body is no event");
+}
+
+#[tokio::test]
+async fn an_invocation_too_short_for_a_call_fails_loudly() {
+    let bench = Bench::start("worker-short", Timer::SQS).await;
+    let copies = bench.copies(&["a"]).await;
+    let soon = Instant::now() + Duration::from_secs(2);
+    let answer = bench.worker().handle(event(&bodies(&copies)), Some(soon)).await;
+    assert!(matches!(answer, Err(BatchError::TooShort { .. })));
+    assert_eq!(bench.state("a").await, SendState::Booked);
+}
+
+#[tokio::test]
+async fn while_redis_is_down_copies_are_held_unchanged() {
+    let bench = Bench::start("worker-hold", Timer::SQS).await;
+    let copies = bench.copies(&["a", "b"]).await;
+    let down = WorkerConfig { store: Store::new("redis://127.0.0.1:1").unwrap(), ..bench.config.clone() };
+    let worker = Worker::new(down, bench.recorder.clone());
+    assert_eq!(handle(&worker, &bodies(&copies)).await, r#"{"batchItemFailures":[]}"#);
+    assert_eq!(bench.queue.receive(2).await, copies, "the same copies, on the queue again");
+    assert!(bench.sent().is_empty());
+    // Redis is back
+    assert_eq!(handle(&bench.worker(), &bodies(&copies)).await, r#"{"batchItemFailures":[]}"#);
+    assert_eq!(bench.sent(), ["a", "b"]);
+}
+
+#[tokio::test]
+async fn a_send_that_could_not_be_settled_is_settled_when_it_comes_back() {
+    // model A13
+    let bench = Bench::start("worker-settle", Timer::SQS).await;
+    let mut copies = bench.copies(&["a"]).await;
+    copies[0].sent = Some(SentOutcome { nonce: 5, provider_id: None });
+    assert_eq!(handle(&bench.worker(), &bodies(&copies)).await, r#"{"batchItemFailures":[]}"#);
+    assert_eq!(bench.state("a").await, SendState::Sent);
+    assert!(bench.sent().is_empty(), "it is not sent again");
+}
+
+#[tokio::test]
+async fn a_duplicate_of_a_running_send_comes_back_later_and_is_no_failure() {
+    // W3, tomodachi#2074
+    let bench = Bench::start("worker-busy", Timer::SQS).await;
+    let copies = bench.copies(&["a"]).await;
+    let twice = [bodies(&copies), bodies(&copies)].concat();
+    assert_eq!(handle(&bench.worker(), &twice).await, r#"{"batchItemFailures":[]}"#);
+    assert_eq!(bench.sent(), ["a"]);
+    assert!(bench.queue.len().await <= 1, "put back while the other one ran, or done");
+}
+
+#[tokio::test]
+async fn a_wait_beyond_the_timer_hops_with_the_remainder_first() {
+    // a timer of 4 s instead of 900 s, cut at 3 s
+    let timer = Timer::shortened(4, 3);
+    let bench = Bench::start("worker-hop", timer).await;
+    let slot = SystemTime::now() + Duration::from_secs(9);
+    let booked = bench.scheduler.schedule(bench.message("a").not_before(slot)).await.unwrap();
+    let at = Instant::now() + booked.wait();
+    let began = Instant::now();
+    let mut surfaced = vec![];
+    while bench.sent().is_empty() {
+        let copies = bench.queue.receive(1).await;
+        surfaced.push(began.elapsed().as_secs_f64());
+        assert_eq!(handle(&bench.worker(), &bodies(&copies)).await, r#"{"batchItemFailures":[]}"#);
+    }
+    let hops = bench.scheduler.status(bench.budget, "a").await.unwrap().unwrap().hops;
+    assert_eq!(hops as usize, surfaced.len() - 1, "{surfaced:?}");
+    assert_eq!(hops, 2, "{surfaced:?}");
+    let steps: Vec<f64> = surfaced.windows(2).map(|w| w[1] - w[0]).collect();
+    // DelaySeconds is whole: a wake-up is up to a second early, and the next one makes up for it
+    assert!(surfaced[0] < 3.0, "the remainder comes first: {surfaced:?}");
+    assert!(steps.iter().all(|s| (1.9..4.2).contains(s)), "then whole steps: {surfaced:?}");
+    let late = bench.recorder.0.lock().unwrap()[0].0.duration_since(at);
+    assert!(late < Duration::from_millis(500), "{late:?} after its slot");
+}
