@@ -305,7 +305,7 @@ impl Policy {
         u32s(&mut out, &[compiled.num, compiled.den]);
         f64s(&mut out, &[0.0, compiled.burst_us]);
         let per_ms = u32::try_from(self.per.as_millis()).unwrap_or(u32::MAX);
-        u32s(&mut out, &[self.limit, per_ms, 0, 0]);
+        u32s(&mut out, &[per_ms, 0, 0, 0]);
         out
     }
 }

@@ -1,21 +1,23 @@
 -- calendar.lua: the general path: header, grid, search, booking. Joined behind a script's straight-line part.
 local PREFIX = string.sub(CAL, 1, -4)
+-- 128 bytes: what claim needs, in 64; what reserve needs; the rate before `switch`; the cooldown's start; the bound of tat;
+-- the window (ms); the cursor of reserve.lua (cost, first second it holds for, second)
 local HEADER = '<I4I4I4I4I4I4ddddI4BBBBI4I4I4I4I4I4I4I4ddI4I4I4I4'
 local SECOND, KEEP_PAST, REBASE_AGE, WALK_LIMIT, FAR = 1000000, 3600, 10800, 20000, 1209600
 local HINTS_MAX, HINT_TTL = 32, 1300000
 local base, epoch, num, den, switch, grace, cool, tat, gap, slack, lead, flags, max_attempts, lanes, spare
-local transit, u0, max_cost, horizon, dedup, expiry, num0, den0, cool_set, burst, limit, per, version, spare2
+local transit, u0, max_cost, horizon, dedup, expiry, num0, den0, cool_set, burst, per, cursor_unit, cursor_first, cursor_s
 local now_s = floor(now / SECOND)
 local header_dirty = false
 
 local function unpack_header(h)
   base, epoch, num, den, switch, grace, cool, tat, gap, slack, lead, flags, max_attempts, lanes, spare,
-    transit, u0, max_cost, horizon, dedup, expiry, num0, den0, cool_set, burst, limit, per, version, spare2 = sunpack(HEADER, h)
+    transit, u0, max_cost, horizon, dedup, expiry, num0, den0, cool_set, burst, per, cursor_unit, cursor_first, cursor_s = sunpack(HEADER, h)
 end
 
 local function pack_header()
   return spack(HEADER, base, epoch, num, den, switch, grace, cool, tat, gap, slack, lead, flags, max_attempts, lanes, spare,
-    transit, u0, max_cost, horizon, dedup, expiry, num0, den0, cool_set, burst, limit, per, version, spare2)
+    transit, u0, max_cost, horizon, dedup, expiry, num0, den0, cool_set, burst, per, cursor_unit, cursor_first, cursor_s)
 end
 
 -- A calendar that was never there, or was lost with data that nobody knows: a new epoch voids every booking of the old

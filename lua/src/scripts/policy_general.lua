@@ -12,9 +12,9 @@ local function apply()
 end
 
 local known = load_header()
-local current = call('HINCRBY', POLICY, 'version', 1)
+local version = call('HINCRBY', POLICY, 'version', 1)
 call('HSET', POLICY, 'compiled', ARGV[1], unpack(settings))
 if known then apply() else new_calendar(ARGV[1], false) end
-version, header_dirty = current, true      -- both unpack a header without one
+header_dirty = true
 finish()
 return { version, now, switch }

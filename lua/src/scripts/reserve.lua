@@ -29,29 +29,38 @@ if #header == HEADER_BYTES then
   if cool <= now and first >= switch and first >= base and now_s - base < 10800
     and unit <= u0 and unit <= max_cost and unit <= floor(num / den) then
     local records = n > 1 and call('MGET', unpack(KEYS, 3, n + 2)) or { call('GET', KEYS[3]) }
-    local prefix = string.sub(CAL, 1, -4)
-    local hint, hints = prefix .. 'full:' .. num .. '/' .. den .. ':0:' .. unit, prefix .. 'hints'
-    local seen, s, stored, high, room, rest, dirty, chunk, chunk_at, ttl, last = {}
+    -- The cursor: for this cost, every second from cursor_first up to cursor_s was found full.
+    local cursor_unit, cursor_first, cursor_s = sunpack('<I4I4I4', header, 117)
+    local trusted = cursor_unit == unit and cursor_first <= first
+    local seen, s, stored, high, room, rest, dirty, hint, chunk, chunk_at, ttl, last = {}
     while i <= n do
       if i > 1 then digest, lane, cost, not_before, deadline = sunpack('<c8BI4dd', ARGV[i]) end
       local key, looks = KEYS[i + 2], 0
       if records[i] or seen[key] or cost ~= unit or not_before > start then break end
       while not s or high + unit > room do
-        if s then
-          if dirty then call('SETRANGE', CAL, HEADER_BYTES + (s - base) * 4, spack('<I4', stored)); dirty = false end
-          if stored + unit > room then call('SETBIT', hint, s - base, 1) end
-          s, looks = s + 1, looks + 1
-          if looks > 8 then break end
-        else
+        if s or not trusted then
           local from = first - base
-          local f = call('BITPOS', hint, 0, from, -1, 'BIT')
-          if f < 0 then f = call('STRLEN', hint) * 8 end
-          if f < from then                                -- no such key: BITPOS answers 0 whatever the start
-            f = from
-            if call('SCARD', hints) >= 32 then call('DEL', call('SPOP', hints)) end
-            call('SADD', hints, hint); call('SETBIT', hint, 0, 1); call('EXPIRE', hint, 1300000)
+          if not hint then hint = string.sub(CAL, 1, -4) .. 'full:' .. num .. '/' .. den .. ':0:' .. unit end
+          if s then
+            if dirty then call('SETRANGE', CAL, HEADER_BYTES + (s - base) * 4, spack('<I4', stored)); dirty = false end
+            if stored + unit > room then call('SETBIT', hint, s - base, 1) end
+            s, looks = s + 1, looks + 1
+            from = s - base
+            if looks > 8 then break end
           end
-          s = base + f
+          if looks < 2 then
+            local f = call('BITPOS', hint, 0, from, -1, 'BIT')
+            if f < 0 then f = call('STRLEN', hint) * 8 end
+            if f < from then                              -- no such key: BITPOS answers 0 whatever the start
+              local hints = string.sub(CAL, 1, -4) .. 'hints'
+              f = from
+              if call('SCARD', hints) >= 32 then call('DEL', call('SPOP', hints)) end
+              call('SADD', hints, hint); call('SETBIT', hint, 0, 1); call('EXPIRE', hint, 1300000)
+            end
+            s = base + f
+          end
+        else
+          s = cursor_s > first and cursor_s or first
         end
         local index = s - base
         if not chunk or n == 1 or index >= chunk_at + 64 then
@@ -89,7 +98,10 @@ if #header == HEADER_BYTES then
     end
     if s then
       if dirty then call('SETRANGE', CAL, HEADER_BYTES + (s - base) * 4, spack('<I4', stored)) end
-      if stored + unit > room then call('SETBIT', hint, s - base, 1) end
+      if s ~= cursor_s or not trusted then
+        if not trusted or cursor_s < first then cursor_first = first end
+        call('SETRANGE', CAL, 116, spack('<I4I4I4', unit, cursor_first, s))
+      end
     end
     if last and last > expiry - 3600 then                 -- the calendar outlives its last booking
       call('SETRANGE', CAL, 84, spack('<I4', last + 7200))

