@@ -214,7 +214,7 @@ impl Scheduler {
     /// ```
     ///
     /// # Errors
-    /// [`ScheduleError::Invalid`] for names that are none, [`ScheduleError::Redis`].
+    /// [`ScheduleError::Invalid`] for names that are none, [`Refusal::UnknownBudget`], [`ScheduleError::Redis`].
     pub async fn status(&self, budget: &str, id: &str) -> Result<Option<SendStatus>, ScheduleError> {
         let budget = BudgetName::new(budget).map_err(sendslot_shared::message::InvalidMessage::from)?;
         let id = SendId::new(id).map_err(sendslot_shared::message::InvalidMessage::from)?;
@@ -266,11 +266,13 @@ impl Scheduler {
 /// nothing is booked that could not be enqueued.
 pub(crate) fn prepare(message: Message) -> Result<Draft, ScheduleError> {
     let draft = message.check()?;
-    // A worker may have to add what the provider called it and the next slot.
-    const ROOM: usize = 1024;
-    if draft.payload.len() > (sendslot_shared::envelope::MAX_BODY_BYTES - ROOM) / 6 {
+    // A worker may have to add its report, and attributes to a dead letter.
+    const ROOM: usize = 8 * 1024;
+    // A smaller payload fits, even if each of its characters and of the ID's is escaped.
+    const SMALL: usize = 64 * 1024;
+    if draft.payload.len() > SMALL {
         let largest =
-            Envelope { draft: draft.clone(), seq: u32::MAX, tag: u32::MAX, at: Some(Instant::MAX), sent: None };
+            Envelope { draft: draft.clone(), seq: u32::MAX, tag: u32::MAX, at: Some(Instant::MAX), report: None };
         let bytes = largest.to_body()?.len() + ROOM;
         if bytes > sendslot_shared::envelope::MAX_BODY_BYTES {
             return Err(sendslot_shared::envelope::BodyTooLarge { bytes }.into());

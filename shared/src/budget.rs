@@ -51,7 +51,8 @@ pub async fn get(store: &Store, budget: &BudgetName) -> Result<Option<(u64, Poli
     let value = store.command("HGETALL", redis::cmd("HGETALL").arg(keys::policy(budget))).await?;
     let fields: HashMap<String, Vec<u8>> =
         redis::from_redis_value(value).map_err(|e| StoreError::Refused { script: "HGETALL", source: e.into() })?;
-    if fields.is_empty() {
+    // a calendar that lives on without its policy leaves a hash that is none
+    if !fields.contains_key("compiled") {
         return Ok(None);
     }
     let text = |name: &str| fields.get(name).and_then(|v| std::str::from_utf8(v).ok());

@@ -5,10 +5,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{BudgetName, LaneName, SendId};
 use crate::message::{Digest, Draft};
+use crate::settle::Ending;
 use crate::time::Instant;
 
 /// The largest body that SQS takes: 1 MiB, SendMessage, which is also the most for one SendMessageBatch.
 pub const MAX_BODY_BYTES: usize = 1_048_576;
+
+/// The highest seq that a record holds; a send that was put back so often has failed.
+const MAX_SEQ: u32 = 65_535;
 
 /// A copy of a send. Its own slot is never used, only the record's in Redis; it says since when the copy is overdue.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,17 +25,17 @@ pub struct Envelope {
     pub tag: u32,
     /// The slot of the booking.
     pub at: Option<Instant>,
-    /// The provider took it, but Redis could not be told: settled before anything else.
-    pub sent: Option<SentOutcome>,
+    /// What Redis could not be told of an earlier delivery: settled before anything else.
+    pub report: Option<PendingReport>,
 }
 
-/// An outcome that travels with the copy until Redis hears of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SentOutcome {
-    /// The delivery that made the call.
+/// The end of a delivery, which travels with the copy until Redis hears of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PendingReport {
+    /// The delivery.
     pub nonce: u32,
-    /// What the provider calls it.
-    pub provider_id: Option<String>,
+    /// How its call ended; `not_started` when even its claim may not have been heard.
+    pub ending: Ending,
 }
 
 /// Why a body is not an envelope.
@@ -75,7 +79,7 @@ struct Wire {
     #[serde(skip_serializing_if = "Option::is_none")]
     deadline_us: Option<Instant>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    sent: Option<SentOutcome>,
+    report: Option<PendingReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     text: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -92,7 +96,7 @@ impl Envelope {
     /// The first copy of a booking, with a fresh tag.
     #[must_use]
     pub fn first(draft: Draft, seq: u32, at: Instant) -> Self {
-        Self { draft, seq, tag: fresh_tag(), at: Some(at), sent: None }
+        Self { draft, seq, tag: fresh_tag(), at: Some(at), report: None }
     }
 
     /// The body: JSON in ASCII, since SQS rejects some code points that JSON allows.
@@ -117,7 +121,7 @@ impl Envelope {
             at_us: self.at,
             not_before_us: draft.not_before,
             deadline_us: draft.deadline,
-            sent: self.sent.clone(),
+            report: self.report,
             text,
             base64,
         };
@@ -148,6 +152,9 @@ impl Envelope {
         if wire.cost == 0 || wire.cost >= 1 << 24 {
             return Err(InvalidEnvelope::Field("cost"));
         }
+        if wire.seq > MAX_SEQ || wire.tag == 0 {
+            return Err(InvalidEnvelope::Field("seq or tag"));
+        }
         let draft = Draft {
             budget: wire.budget,
             id: wire.id,
@@ -158,7 +165,7 @@ impl Envelope {
             deadline: wire.deadline_us,
             digest: Digest(digest.to_be_bytes()),
         };
-        Ok(Self { draft, seq: wire.seq, tag: wire.tag, at: wire.at_us, sent: wire.sent })
+        Ok(Self { draft, seq: wire.seq, tag: wire.tag, at: wire.at_us, report: wire.report })
     }
 }
 

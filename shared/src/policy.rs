@@ -98,8 +98,10 @@ pub enum InvalidPolicy {
         /// The largest headroom that works with this window.
         largest: f64,
     },
-    /// The rate has too many digits to be kept exactly.
-    #[error("the rate {limit} x {headroom} per {per:?} is too fine to be kept exactly: use fewer digits")]
+    /// The rate has too many digits to be kept exactly, or is above 16,777,215 units a second.
+    #[error(
+        "the rate {limit} x {headroom} per {per:?} is too high, or too fine to be kept exactly: use a lower limit or fewer digits"
+    )]
     Rate {
         /// The limit.
         limit: u32,
@@ -223,7 +225,7 @@ impl Policy {
         range(within(self.transit, 0, Duration::from_secs(60)), "transit", show(self.transit), "0 to 60 s")?;
         range(within(self.lead, 100, Duration::from_secs(60)), "lead", show(self.lead), "100 ms to 60 s")?;
         range(within(self.horizon, 1000, 14 * DAY), "horizon", show(self.horizon), "1 s to 14 days")?;
-        range(within(self.dedup_ttl, 60_000, 30 * DAY), "dedup_ttl", show(self.dedup_ttl), "1 minute to 30 days")?;
+        range(within(self.dedup_ttl, 3_600_000, 30 * DAY), "dedup_ttl", show(self.dedup_ttl), "1 hour to 30 days")?;
         let max_cost = self.max_cost.unwrap_or(self.limit);
         range((1..1 << 24).contains(&max_cost), "max_cost", max_cost.to_string(), "1 to 16,777,215 units")?;
         range(self.max_attempts >= 1, "max_attempts", self.max_attempts.to_string(), "1 to 255")

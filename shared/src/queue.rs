@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use aws_sdk_sqs::Client;
-use aws_sdk_sqs::error::DisplayErrorContext;
+use aws_sdk_sqs::error::{DisplayErrorContext, ErrorMetadata};
 use aws_sdk_sqs::types::{MessageAttributeValue, QueueAttributeName, SendMessageBatchRequestEntry};
 
 use crate::envelope::MAX_BODY_BYTES;
@@ -45,6 +45,19 @@ pub enum QueueError {
         /// What the SDK says.
         reason: String,
     },
+}
+
+impl QueueError {
+    /// Refused where SQS answered, else unreachable.
+    fn of(error: &(dyn std::error::Error + 'static), answered: Option<&ErrorMetadata>) -> Self {
+        match answered {
+            Some(meta) => Self::Refused {
+                code: meta.code().unwrap_or("unknown").to_owned(),
+                reason: meta.message().unwrap_or_default().to_owned(),
+            },
+            None => Self::Unreachable { reason: DisplayErrorContext(error).to_string() },
+        }
+    }
 }
 
 /// One message to be put on the queue.
@@ -100,7 +113,12 @@ impl Queue {
         if let [entry] = entries {
             return vec![self.send(entry, &[]).await];
         }
-        let mut results = self.try_batch(entries).await;
+        let mut results = match self.try_batch(entries).await {
+            Ok(results) => results,
+            // nobody answered: ten single calls would not be heard either
+            Err(unreachable @ QueueError::Unreachable { .. }) => return vec![Err(unreachable); entries.len()],
+            Err(refused) => vec![Err(refused); entries.len()],
+        };
         for (entry, result) in entries.iter().zip(&mut results) {
             if result.is_err() {
                 *result = self.send(entry, &[]).await;
@@ -109,16 +127,10 @@ impl Queue {
         results
     }
 
-    async fn try_batch(&self, entries: &[Entry]) -> Vec<Result<(), QueueError>> {
+    async fn try_batch(&self, entries: &[Entry]) -> Result<Vec<Result<(), QueueError>>, QueueError> {
         let requests: Vec<_> = entries.iter().enumerate().filter_map(|(i, e)| batch_entry(i, e)).collect();
         let answer = self.client.send_message_batch().queue_url(&self.url).set_entries(Some(requests)).send().await;
-        let answer = match answer {
-            Ok(answer) => answer,
-            Err(e) => {
-                let failed = QueueError::Unreachable { reason: DisplayErrorContext(&e).to_string() };
-                return vec![Err(failed); entries.len()];
-            }
-        };
+        let answer = answer.map_err(|e| QueueError::of(&e, e.as_service_error().map(|s| s.meta())))?;
         // an entry in neither list is one that SQS did not answer for
         let silent = QueueError::Unreachable { reason: "no answer for this entry".to_owned() };
         let mut results = vec![Err(silent); entries.len()];
@@ -134,7 +146,7 @@ impl Queue {
                 results[i] = Err(QueueError::Refused { code: entry.code.clone(), reason });
             }
         }
-        results
+        Ok(results)
     }
 
     /// Puts one message on the queue, with string attributes (empty values are left out, since SQS refuses them).
@@ -151,21 +163,17 @@ impl Queue {
         }
         match request.delay_seconds(entry.delay.get()).send().await {
             Ok(_) => Ok(()),
-            Err(e) => Err(match e.as_service_error().map(|s| s.meta()) {
-                Some(meta) => QueueError::Refused {
-                    code: meta.code().unwrap_or("unknown").to_owned(),
-                    reason: meta.message().unwrap_or_default().to_owned(),
-                },
-                None => QueueError::Unreachable { reason: DisplayErrorContext(&e).to_string() },
-            }),
+            Err(e) => Err(QueueError::of(&e, e.as_service_error().map(|s| s.meta()))),
         }
     }
 }
 
-/// At most 1,000 characters, and only those that SQS takes.
+/// At most 1,000 bytes, and only characters that SQS takes.
 fn attribute_text(value: &str) -> String {
     let taken = |c: &char| matches!(c, '\t' | '\n' | '\r' | ' '..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..);
-    value.chars().filter(taken).take(1000).collect()
+    let mut text: String = value.chars().filter(taken).take(1000).collect();
+    text.truncate(text.floor_char_boundary(1000));
+    text
 }
 
 /// The entry's ID is its index: send IDs are no batch entry IDs.

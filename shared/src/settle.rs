@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use redis::Value;
+use serde::{Deserialize, Serialize};
 
 use crate::claim::{DeadReason, NextSlot};
 use crate::envelope::Envelope;
@@ -13,7 +14,8 @@ use crate::store::{Call, Store, StoreError};
 use crate::time::{Instant, micros_up};
 
 /// How a provider call ended, as the record learns it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Ending {
     /// Accepted.
     Sent,

@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 pub const MIN_REDIS: (u32, u32) = (7, 0);
 
 /// Why Redis could not be asked, or what it answered instead. Never permission to send.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
     /// The URL is not one.
     #[error("REDIS_URL cannot be used: {source}. Give redis://host:port or rediss://host:port")]
@@ -177,6 +177,9 @@ impl Store {
         script: usize,
         calls: &[Call],
     ) -> Result<Vec<Result<Value, StoreError>>, StoreError> {
+        if calls.is_empty() {
+            return Ok(vec![]);
+        }
         let loaded = &self.0.scripts[script];
         let name = loaded.script.name;
         let commands: Vec<Cmd> = calls.iter().map(|call| call.command("EVALSHA", &loaded.sha)).collect();

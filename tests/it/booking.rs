@@ -1,10 +1,12 @@
 //! Booking: positions, rates, costs, refusals, batches.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
+use sendslot_shared::budget;
 use sendslot_shared::message::{Draft, Message};
 use sendslot_shared::policy::Policy;
 use sendslot_shared::reserve::Refusal;
+use sendslot_shared::settle::Ending;
 use sendslot_tests::{Bench, SECOND, START, costing, draft, most_in_window, on_each_redis, per_second};
 
 fn drafts(prefix: &str, n: usize) -> Vec<Draft> {
@@ -435,6 +437,100 @@ async fn ids_and_payloads_are_opaque() {
             assert_eq!(bench.status(&message).await.unwrap().slot, booked.slot, "{id:?}");
         }
         assert_eq!(bench.command::<Vec<String>>(redis::cmd("KEYS").arg("*r:*")).await.len(), ids.len());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_cut_of_the_calendar_survives_callers_that_only_look() {
+    // duplicates that hear `done` or `busy` after the calendar is due to be cut
+    on_each_redis(async |bench: Bench| {
+        bench.policy(&Policy { horizon: Duration::from_secs(14 * 86_400), ..per_second(10, 0.8) }).await;
+        let copies = [bench.copy(&draft("failed")).await, bench.copy(&draft("claimed")).await];
+        for copy in &copies {
+            bench.set_clock(copy.at.unwrap().as_micros()).await;
+            let _ = bench.verdict(copy, 1).await;
+        }
+        let _ = bench.settle(&copies[0], 1, Ending::Rejected).await;
+        let later = START + 4 * 3600 * SECOND;
+        let ahead = Message::new("b", "x", "x").not_before(at(later + 2 * 3600 * SECOND)).check().unwrap();
+        let mut slots = std::collections::BTreeSet::new();
+        for i in 0..200 {
+            let one = Message::new("b", format!("before{i}"), "x").not_before(at(later + 60 * SECOND)).check().unwrap();
+            assert!(slots.insert(bench.reserve(&one).await.unwrap().slot));
+        }
+        bench.reserve(&ahead).await.unwrap();
+        bench.set_clock(later).await;
+        for _ in 0..3 {
+            let _ = bench.verdict(&copies[0], 2).await;
+            let _ = bench.verdict(&copies[1], 2).await;
+        }
+        for i in 0..200 {
+            let one = Message::new("b", format!("after{i}"), "x").not_before(at(later + 60 * SECOND)).check().unwrap();
+            assert!(slots.insert(bench.reserve(&one).await.unwrap().slot), "no position twice");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn hints_that_vanish_are_made_anew_and_cut_with_the_calendar() {
+    on_each_redis(async |bench: Bench| {
+        bench.policy(&Policy { horizon: Duration::from_secs(14 * 86_400), ..per_second(10, 0.8) }).await;
+        let mut n = 0;
+        let mut burst = async |size: usize| {
+            for chunk in (0..size).collect::<Vec<_>>().chunks(250) {
+                let drafts: Vec<Draft> = chunk.iter().map(|i| draft(format!("{n}-{i}"))).collect();
+                bench.reserve_all(&drafts).await;
+            }
+            n += 1;
+        };
+        for hour in 0..6_u64 {
+            let now = START + hour * 2 * 3600 * SECOND;
+            bench.set_clock(now).await;
+            for hint in bench.keys("s{b}full*").await {
+                let _: i64 = bench.command(redis::cmd("DEL").arg(hint)).await;
+            }
+            burst(6000).await;
+            let registered: Vec<String> = bench.command(redis::cmd("SMEMBERS").arg("s{b}hints")).await;
+            for hint in bench.keys("s{b}full*").await {
+                assert!(registered.contains(&hint), "{hint} is known");
+                let ttl: i64 = bench.command(redis::cmd("TTL").arg(&hint)).await;
+                assert!(ttl > 0, "{hint} ends by itself");
+            }
+            // 750 s of backlog: what comes next stands right behind it
+            let next = bench.reserve(&draft(format!("next{hour}"))).await.unwrap().at.as_micros();
+            assert!((749 * SECOND..752 * SECOND).contains(&(next - now)), "{} s", (next - now) / SECOND);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_slow_rate_is_searched_by_its_units_and_not_by_its_seconds() {
+    on_each_redis(async |bench: Bench| {
+        let policy = Policy { per: Duration::from_secs(30 * 86_400), ..per_second(100, 0.9) };
+        bench.policy(&policy).await;
+        let began = Instant::now();
+        let refused = bench.reserve(&costing("m", 100)).await;
+        assert!(matches!(refused, Err(Refusal::TooFar { .. })), "{refused:?}");
+        assert!(began.elapsed() < Duration::from_secs(1), "no walk over millions of seconds");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_policy_that_was_lost_can_be_set_again() {
+    on_each_redis(async |bench: Bench| {
+        bench.policy(&per_second(10, 0.9)).await;
+        let _: i64 = bench.command(redis::cmd("DEL").arg("s{b}policy")).await;
+        // the calendar lives on and leaves a trace of itself where the policy was
+        bench.reserve_all(&drafts("m", 400)).await;
+        let far = Message::new("b", "far", "x").not_before(at(START + 20 * 3600 * SECOND)).check().unwrap();
+        bench.reserve(&far).await.unwrap();
+        assert!(budget::get(&bench.store, &bench.budget).await.unwrap().is_none());
+        bench.policy(&per_second(10, 0.9)).await;
+        assert!(budget::get(&bench.store, &bench.budget).await.unwrap().is_some());
     })
     .await;
 }

@@ -172,7 +172,7 @@ async fn closed_port() -> u16 {
 async fn what_budget_get_prints_can_be_pasted() {
     let desk = Desk::open("cli-paste").await;
     let odd = "budget set sms --limit 20 --per 1h --headroom 0.8125 --transit 300ms --lead 2s --horizon 48h \
-               --dedup-ttl 90s --max-cost 7 --max-attempts 9 --on-unknown resend";
+               --dedup-ttl 5400s --max-cost 7 --max-attempts 9 --on-unknown resend";
     assert_eq!(desk.run(&odd.split_whitespace().collect::<Vec<_>>()).await.code, 0);
     let before = desk.run(&["budget", "get", "sms", "--json"]).await.json();
     let printed = desk.run(&["budget", "get", "sms"]).await.stdout;
@@ -521,4 +521,29 @@ async fn times_are_taken_from_the_line() {
     let send = desk.run(&["status", "sms", "a", "--json"]).await.json();
     // not_before is rounded up to a whole second
     assert!((3_590_000..=3_601_000).contains(&send["wait_ms"].as_u64().unwrap()), "{send}");
+}
+
+#[tokio::test]
+async fn the_demo_runs_the_whole_job_and_reports_it() {
+    let worker = env!("CARGO_BIN_EXE_sendslot-worker-under-test").to_owned();
+    let env = [("SENDSLOT_WORKER".to_owned(), worker)];
+    let ran = run(&env, &["demo", "--burst", "150", "--headroom", "0.9", "--json"], b"").await;
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let report = ran.json();
+    for name in ["accepted", "sent"] {
+        assert_eq!(report[name], 150, "{name}");
+    }
+    for name in ["duplicates", "lost", "provider_429", "hops"] {
+        assert_eq!(report[name], 0, "{name}");
+    }
+    assert!(report["max_units_in_rolling_second"].as_u64().is_some_and(|most| most <= 100));
+    for name in
+        ["limit", "headroom", "booking_s", "enqueue_s", "drain_s", "ideal_drain_s", "utilisation", "environments_peak"]
+    {
+        assert!(report[name].as_f64().is_some_and(|n| n > 0.0), "{name}");
+    }
+    assert!(report["rebooked"].is_u64());
+    for name in ["p50", "p99", "max"] {
+        assert!(report["lateness_ms"][name].as_f64().is_some_and(|ms| ms >= 0.0), "{name}");
+    }
 }

@@ -6,6 +6,7 @@ mod booking;
 mod cli;
 mod end_to_end;
 mod faults;
+mod http_provider;
 mod properties;
 mod queue;
 mod verdicts;

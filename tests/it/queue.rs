@@ -309,7 +309,7 @@ async fn a_copy_carries_what_was_booked() {
     let booked = scheduler.schedule(given.clone()).await.unwrap();
     let copy = queue.receive(1).await.remove(0);
     assert_eq!((copy.seq, copy.at.unwrap().to_system_time()), (booked.seq(), booked.at()));
-    assert_eq!((copy.draft, copy.sent), (given.check().unwrap(), None));
+    assert_eq!((copy.draft, copy.report), (given.check().unwrap(), None));
     assert_ne!(copy.tag, 0);
 }
 

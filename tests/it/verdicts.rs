@@ -262,10 +262,10 @@ async fn a_resent_unknown_counts_and_is_capped() {
             bench.set_clock(copy.at.unwrap().as_micros() + LEASE.as_micros() as u64 + 2000).await;
             match bench.verdict(&copy, attempt * 10 + 1).await {
                 Verdict::PutBack { slot, .. } => copy = next(&copy, slot),
-                verdict => assert_eq!((verdict, attempt), (dead(DeadReason::Attempts, 3), 3)),
+                verdict => assert_eq!((verdict, attempt), (dead(DeadReason::UnknownOutcome, 3), 3)),
             }
         }
-        assert_eq!(bench.status(&copy.draft).await.unwrap().state, SendState::Failed);
+        assert_eq!(bench.status(&copy.draft).await.unwrap().state, SendState::Unknown);
     })
     .await;
 }
@@ -301,7 +301,7 @@ async fn a_missed_slot_is_not_a_permission() {
             assert_send(bench.verdict(copy, 1).await, 1);
         }
         let late = &copies[10];
-        let missed = Envelope { draft: draft("m50"), seq: 1, tag: 7, at: copies[50].at, sent: None };
+        let missed = Envelope { draft: draft("m50"), seq: 1, tag: 7, at: copies[50].at, report: None };
         bench.set_clock(copies[53].at.unwrap().as_micros()).await;
         assert_send(bench.verdict(&copies[53], 1).await, 1);
         let Verdict::Wait { wait, moved } = bench.verdict(&missed, 1).await else { panic!("it books anew") };
@@ -321,7 +321,10 @@ async fn a_late_send_passes_where_capacity_lies_idle() {
     on_each_redis(async |bench: Bench| {
         let copy = booked_at_slot(&bench, per_second(100, 0.95)).await;
         bench.set_clock(copy.at.unwrap().as_micros() + 60 * SECOND).await;
+        let _: i64 = bench.command(redis::cmd("EXPIRE").arg("s{b}r:m").arg(120)).await;
         assert_send(bench.verdict(&copy, 1).await, 1);
+        let ttl: i64 = bench.command(redis::cmd("TTL").arg("s{b}r:m")).await;
+        assert!(ttl > 86_000, "its end is remembered from now on, not from its slot: {ttl} s");
     })
     .await;
 }
@@ -383,7 +386,7 @@ async fn a_send_that_redis_forgot_is_booked_with_a_higher_seq() {
         let (slot, why) = put_back(bench.verdict(&ahead, 2).await);
         assert_eq!((slot.seq, why), (8, PutBack::Rebooked(MoveReason::Lost)));
         // a copy that was never booked
-        let unbooked = Envelope { draft: draft("new"), seq: 0, tag: 5, at: None, sent: None };
+        let unbooked = Envelope { draft: draft("new"), seq: 0, tag: 5, at: None, report: None };
         assert_eq!(put_back(bench.verdict(&unbooked, 3).await).0.seq, 1);
     })
     .await;

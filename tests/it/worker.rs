@@ -6,9 +6,11 @@ use std::time::{Duration, Instant, SystemTime};
 use aws_lambda_events::event::sqs::SqsEvent;
 use sendslot_scheduler::{Message, Scheduler, SendState};
 use sendslot_shared::budget;
-use sendslot_shared::envelope::{Envelope, SentOutcome};
+use sendslot_shared::claim::{self, Claim, Verdict};
+use sendslot_shared::envelope::{Envelope, PendingReport};
 use sendslot_shared::id::BudgetName;
 use sendslot_shared::queue::Queue;
+use sendslot_shared::settle::Ending;
 use sendslot_shared::store::Store;
 use sendslot_shared::time::Timer;
 use sendslot_tests::per_second;
@@ -149,11 +151,36 @@ async fn while_redis_is_down_copies_are_held_unchanged() {
     let down = WorkerConfig { store: Store::new("redis://127.0.0.1:1").unwrap(), ..bench.config.clone() };
     let worker = Worker::new(down, bench.recorder.clone());
     assert_eq!(handle(&worker, &bodies(&copies)).await, r#"{"batchItemFailures":[]}"#);
-    assert_eq!(bench.queue.receive(2).await, copies, "the same copies, on the queue again");
+    let held = bench.queue.receive(2).await;
+    let same =
+        |(held, copy): (&Envelope, &Envelope)| (held.seq, held.tag, &held.draft) == (copy.seq, copy.tag, &copy.draft);
+    assert!(held.iter().zip(&copies).all(same), "the same copies, on the queue again");
+    let not_started = |copy: &Envelope| copy.report.is_some_and(|report| report.ending == Ending::NotStarted);
+    assert!(held.iter().all(not_started), "each says that nothing was started, should its claim have been heard");
     assert!(bench.sent().is_empty());
     // Redis is back
-    assert_eq!(handle(&bench.worker(), &bodies(&copies)).await, r#"{"batchItemFailures":[]}"#);
+    assert_eq!(handle(&bench.worker(), &bodies(&held)).await, r#"{"batchItemFailures":[]}"#);
     assert_eq!(bench.sent(), ["a", "b"]);
+}
+
+#[tokio::test]
+async fn a_claim_that_was_heard_though_its_worker_gave_up_is_given_back() {
+    // Redis stalls: the claim runs when it goes on, nobody calls, and nobody may think that somebody did
+    let bench = Bench::start("worker-stall", Timer::SQS).await;
+    let mut copies = bench.copies(&["a"]).await;
+    let at = bench.scheduler.status(bench.budget, "a").await.unwrap().unwrap().wait;
+    tokio::time::sleep(at).await;
+    let claim = Claim { envelope: &copies[0], nonce: 77, lease: Duration::from_secs(30) };
+    let verdict = claim::claim(&bench.config.store, claim).await.unwrap().verdict;
+    assert!(matches!(verdict, Verdict::Send { .. }), "{verdict:?}");
+    copies[0].report = Some(PendingReport { nonce: 77, ending: Ending::NotStarted });
+    assert_eq!(handle(&bench.worker(), &bodies(&copies)).await, r#"{"batchItemFailures":[]}"#);
+    let status = bench.scheduler.status(bench.budget, "a").await.unwrap().unwrap();
+    assert_eq!((status.state, status.attempts, status.seq), (SendState::Booked, 0, 2));
+    let again = bench.queue.receive(1).await;
+    assert_eq!(again[0].report, None);
+    assert_eq!(handle(&bench.worker(), &bodies(&again)).await, r#"{"batchItemFailures":[]}"#);
+    assert_eq!(bench.sent(), ["a"]);
 }
 
 #[tokio::test]
@@ -161,7 +188,7 @@ async fn a_send_that_could_not_be_settled_is_settled_when_it_comes_back() {
     // model A13
     let bench = Bench::start("worker-settle", Timer::SQS).await;
     let mut copies = bench.copies(&["a"]).await;
-    copies[0].sent = Some(SentOutcome { nonce: 5, provider_id: None });
+    copies[0].report = Some(PendingReport { nonce: 5, ending: Ending::Sent });
     assert_eq!(handle(&bench.worker(), &bodies(&copies)).await, r#"{"batchItemFailures":[]}"#);
     assert_eq!(bench.state("a").await, SendState::Sent);
     assert!(bench.sent().is_empty(), "it is not sent again");

@@ -110,21 +110,17 @@ impl<P: Provider> Worker<P> {
         Ok(collect(tasks, running).await)
     }
 
-    async fn first_questions(&self, ready: &[Ready]) -> Vec<Result<Answer, StoreError>> {
+    /// In one round trip. A copy that brings a report does not ask before that is told.
+    async fn first_questions(&self, ready: &[Ready]) -> Vec<Option<Result<Answer, StoreError>>> {
         let lease = lease(self.provider.call_timeout());
-        let claims: Vec<Claim<'_>> =
-            ready.iter().map(|r| Claim { envelope: &r.envelope, nonce: r.nonce, lease }).collect();
-        if claims.is_empty() {
-            return vec![];
-        }
-        match claim::claim_all(&self.config.store, &claims).await {
+        let asking = || ready.iter().filter(|r| r.envelope.report.is_none());
+        let claims: Vec<Claim<'_>> = asking().map(|r| Claim { envelope: &r.envelope, nonce: r.nonce, lease }).collect();
+        let mut answers = match claim::claim_all(&self.config.store, &claims).await {
             Ok(answers) => answers,
-            Err(error) => {
-                let words = error.to_string();
-                let again = || StoreError::Reply { script: "claim", reply: words.clone() };
-                ready.iter().map(|_| Err(again())).collect()
-            }
+            Err(error) => claims.iter().map(|_| Err(error.clone())).collect(),
         }
+        .into_iter();
+        ready.iter().map(|r| if r.envelope.report.is_none() { answers.next() } else { None }).collect()
     }
 
     async fn malformed(&self, body: String, error: &str) -> Disposition {

@@ -76,6 +76,10 @@ impl WorkerConfig {
         let redis_url = required("REDIS_URL", "give redis://host:port or rediss://host:port")?;
         let queue_url = required("SENDSLOT_QUEUE_URL", "give the URL of the queue that this function is mapped to")?;
         let dlq_url = required("SENDSLOT_DLQ_URL", "give the URL of the dead-letter queue")?;
+        if dlq_url == queue_url {
+            let what = "give another queue than SENDSLOT_QUEUE_URL: dead letters would come round for ever";
+            return Err(ConfigError::Unreadable { name: "SENDSLOT_DLQ_URL", given: dlq_url, what });
+        }
         let client = queue::client_from_env().await;
         Ok(Self {
             store: Store::new(&redis_url)?,

@@ -19,21 +19,25 @@ pub(crate) struct Decision {
     pub(crate) error: String,
 }
 
+/// The longest hint of a provider that is followed.
+const LONGEST_HINT: Duration = Duration::from_secs(86_400);
+
 /// `failures`: calls of this send that did not succeed, this one included, throttles too.
 pub(crate) fn decide(outcome: &Outcome, failures: u32, backoff: Backoff, jitter: f64) -> Decision {
     let plain =
         |ending, error: &str| Decision { ending, delay: Duration::ZERO, cooldown: None, error: error.to_owned() };
     let wait = backoff.delay(failures, jitter);
+    let hint = |given: &Option<Duration>| given.map(|hint| hint.min(LONGEST_HINT));
     match outcome {
         Outcome::Sent { .. } => plain(Ending::Sent, ""),
         Outcome::Rejected { reason } => plain(Ending::Rejected, reason),
         Outcome::Unknown { error } => Decision { delay: wait, ..plain(Ending::Unknown, error) },
         Outcome::Unavailable { retry_after, error } => {
-            Decision { delay: wait.max(retry_after.unwrap_or_default()), ..plain(Ending::Unavailable, error) }
+            Decision { delay: wait.max(hint(retry_after).unwrap_or_default()), ..plain(Ending::Unavailable, error) }
         }
         Outcome::Throttled { retry_after, scope } => Decision {
-            delay: wait.max(retry_after.unwrap_or_default()),
-            cooldown: retry_after.filter(|_| *scope == Scope::Account),
+            delay: wait.max(hint(retry_after).unwrap_or_default()),
+            cooldown: hint(retry_after).filter(|_| *scope == Scope::Account),
             ..plain(Ending::Throttled, "throttled")
         },
     }

@@ -67,7 +67,8 @@ fn setting(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Posts each payload to one URL, once: no retries, no redirects. The send ID travels as `Idempotency-Key`.
+/// Posts each payload to one URL, once: no retries, no redirects. The send ID travels as `Idempotency-Key`; bytes of it
+/// that are not visible ASCII, and `%`, are percent-encoded.
 #[derive(Debug)]
 pub struct HttpProvider {
     client: reqwest::Client,
@@ -100,7 +101,8 @@ impl HttpProvider {
             headers.push((parsed, value));
         }
         let client = reqwest::Client::builder()
-            .connect_timeout(config.connect_timeout)
+            // inside the whole call's timeout, so that a slow connection is told from a call without an answer
+            .connect_timeout(config.connect_timeout.min(config.timeout.mul_f64(0.75)))
             .timeout(config.timeout)
             .pool_idle_timeout(POOL_IDLE)
             .redirect(reqwest::redirect::Policy::none())
@@ -116,17 +118,18 @@ impl HttpProvider {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let value = |text: &str| {
             HeaderValue::try_from(text).map_err(|_| Outcome::Rejected {
-                reason: "the send ID cannot stand in an HTTP header: use printable ASCII".to_owned(),
+                reason: "a configured header cannot carry this send's values".to_owned(),
             })
         };
-        headers.insert(HeaderName::from_static("idempotency-key"), value(&send.id)?);
+        let id = encoded(&send.id);
+        headers.insert(HeaderName::from_static("idempotency-key"), value(&id)?);
         for (name, template) in &self.headers {
-            headers.insert(name.clone(), value(&fill(template, send))?);
+            headers.insert(name.clone(), value(&fill(template, send, &id))?);
         }
         Ok(headers)
     }
 
-    async fn read(&self, mut response: Response) -> Outcome {
+    async fn read(&self, mut response: Response, attempt: u32) -> Outcome {
         let status = response.status();
         if status.is_success() {
             let provider_id = header(&response, "x-message-id");
@@ -140,6 +143,8 @@ impl HttpProvider {
         match status {
             StatusCode::TOO_MANY_REQUESTS => Outcome::Throttled { retry_after: hint, scope: Scope::Account },
             _ if status.is_server_error() && self.ambiguous_5xx => Outcome::Unknown { error },
+            // how some providers answer while an earlier call with the same idempotency key still runs
+            StatusCode::CONFLICT if attempt > 1 => Outcome::Unknown { error },
             // 401: the credentials, not this message; 408: the provider did not get the whole request
             StatusCode::UNAUTHORIZED | StatusCode::REQUEST_TIMEOUT => Outcome::Unavailable { retry_after: hint, error },
             _ if status.is_server_error() => Outcome::Unavailable { retry_after: hint, error },
@@ -149,7 +154,7 @@ impl HttpProvider {
 }
 
 /// Placeholders become the send's.
-fn fill(template: &str, send: &Outgoing) -> String {
+fn fill(template: &str, send: &Outgoing, id: &str) -> String {
     if !template.contains('{') {
         return template.to_owned();
     }
@@ -158,7 +163,19 @@ fn fill(template: &str, send: &Outgoing) -> String {
         .replace("{lane}", &send.lane)
         .replace("{cost}", &send.cost.to_string())
         .replace("{attempt}", &send.attempt.to_string())
-        .replace("{id}", &send.id)
+        .replace("{id}", id)
+}
+
+/// The ID as a header carries it: what is not visible ASCII is percent-encoded, and so is `%`.
+fn encoded(id: &str) -> String {
+    let mut text = String::with_capacity(id.len());
+    for byte in id.bytes() {
+        match byte {
+            b'%' | 0..=0x20 | 0x7f.. => text.push_str(&format!("%{byte:02X}")),
+            visible => text.push(char::from(visible)),
+        }
+    }
+    text
 }
 
 fn header(response: &Response, name: &str) -> Option<String> {
@@ -167,7 +184,10 @@ fn header(response: &Response, name: &str) -> Option<String> {
 
 async fn reason(mut response: Response) -> String {
     let mut bytes = vec![];
-    while let Ok(Some(chunk)) = response.chunk().await {
+    // no further: a body that drips must not hold up what its status says
+    while bytes.len() < REASON_BYTES
+        && let Ok(Some(chunk)) = response.chunk().await
+    {
         let room = REASON_BYTES.saturating_sub(bytes.len());
         bytes.extend_from_slice(&chunk[..chunk.len().min(room)]);
     }
@@ -187,7 +207,7 @@ impl Provider for HttpProvider {
         };
         let request = self.client.post(self.url.clone()).headers(headers).body(send.payload.clone());
         match request.send().await {
-            Ok(response) => self.read(response).await,
+            Ok(response) => self.read(response, send.attempt).await,
             Err(error) if error.is_connect() => {
                 Outcome::Unavailable { retry_after: None, error: words(&error.without_url()) }
             }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use sendslot_shared::claim::{self, Answer, Claim, DeadReason, NextSlot, PutBack, Verdict};
-use sendslot_shared::envelope::{Envelope, SentOutcome, fresh_tag};
+use sendslot_shared::envelope::{Envelope, PendingReport, fresh_tag};
 use sendslot_shared::queue::{Entry, QueueError};
 use sendslot_shared::settle::{self, Action, Ending, Report};
 use sendslot_shared::store::StoreError;
@@ -28,6 +28,8 @@ const SETTLE_MARGIN: Duration = Duration::from_secs(2);
 /// How long after its claim a call may still start.
 const START_WINDOW: Duration = Duration::from_secs(3);
 const SETTLE_TRIES: u32 = 3;
+/// What putting a copy back takes at the end of an invocation.
+const PUT_BACK_MARGIN: Duration = Duration::from_secs(1);
 
 /// One delivery of one copy.
 pub(crate) struct Delivery<'a, P> {
@@ -45,12 +47,27 @@ pub(crate) fn lease(call_timeout: Duration) -> Duration {
 }
 
 impl<P: Provider> Delivery<'_, P> {
-    /// Goes on from the answer to the first question, which was asked at `asked`.
-    pub(crate) async fn process(&self, first: Result<Answer, StoreError>, asked: Instant) -> Disposition {
-        if let Some(sent) = &self.envelope.sent {
-            return self.settle_sent_before(sent).await;
+    /// Goes on from the answer to the first question, which was asked at `asked`. A copy that brings a report has not
+    /// asked: the report comes first.
+    pub(crate) async fn process(
+        mut self,
+        first: Option<Result<Answer, StoreError>>,
+        mut asked: Instant,
+    ) -> Disposition {
+        if let Some(pending) = self.envelope.report {
+            if let Some(disposition) = self.report_earlier(pending).await {
+                return disposition;
+            }
+            self.envelope.report = None;
         }
-        let (mut answer, mut asked) = (first, asked);
+        let mut answer = match first {
+            Some(answer) => answer,
+            None => {
+                asked = Instant::now();
+                claim::claim(&self.worker.config.store, self.question()).await
+            }
+        };
+        self.log_arrival(&answer);
         loop {
             let verdict = match answer {
                 Ok(answer) => answer.verdict,
@@ -62,7 +79,7 @@ impl<P: Provider> Delivery<'_, P> {
                         tracing::info!(id = %self.id(), reason = reason.as_str(), wait_ms = ms(wait), "rebooked");
                     }
                     if !self.has_time_for(wait) {
-                        return self.put_back_unchanged(Duration::ZERO).await;
+                        return self.put_back_unchanged(wait.saturating_sub(Duration::from_secs(1))).await;
                     }
                     tokio::time::sleep(wait).await;
                     asked = Instant::now();
@@ -92,6 +109,14 @@ impl<P: Provider> Delivery<'_, P> {
         }
     }
 
+    /// How punctual timers are: `lead` can be tuned by it.
+    fn log_arrival(&self, answer: &Result<Answer, StoreError>) {
+        if let (Ok(answer), Some(at)) = (answer, self.envelope.at) {
+            let early_ms = (at.as_micros() as f64 - answer.now.as_micros() as f64) / 1000.0;
+            tracing::debug!(id = %self.id(), seq = self.envelope.seq, early_ms, "arrived");
+        }
+    }
+
     pub(crate) fn question(&self) -> Claim<'_> {
         Claim { envelope: &self.envelope, nonce: self.nonce, lease: lease(self.worker.provider.call_timeout()) }
     }
@@ -113,7 +138,7 @@ impl<P: Provider> Delivery<'_, P> {
             tracing::warn!(id = %self.id(), "too late to call inside the lease");
             let error = "the worker was too slow to call inside its lease".to_owned();
             let held = Decision { ending: Ending::NotStarted, delay: Duration::ZERO, cooldown: None, error };
-            return self.settle(held, Duration::ZERO, None).await;
+            return self.settle(held, Duration::ZERO).await;
         }
         let outgoing = self.outgoing(attempt);
         let began = Instant::now();
@@ -123,9 +148,9 @@ impl<P: Provider> Delivery<'_, P> {
         });
         let failures = attempt.saturating_add(throttles);
         let decision = decide(&outcome, failures, self.worker.config.backoff, fastrand::f64());
-        let provider_id = if let Outcome::Sent { provider_id } = outcome { provider_id } else { None };
-        tracing::debug!(id = %self.id(), attempt, ending = ?decision.ending, error = decision.error, call_ms = ms(began.elapsed()), "send");
-        self.settle(decision, began.elapsed(), provider_id).await
+        let provider_id = if let Outcome::Sent { provider_id } = &outcome { provider_id.as_deref() } else { None };
+        tracing::debug!(id = %self.id(), attempt, ending = ?decision.ending, provider_id, error = decision.error, call_ms = ms(began.elapsed()), "send");
+        self.settle(decision, began.elapsed()).await
     }
 
     fn outgoing(&self, attempt: u32) -> Outgoing {
@@ -141,7 +166,7 @@ impl<P: Provider> Delivery<'_, P> {
         }
     }
 
-    async fn settle(&self, decision: Decision, elapsed: Duration, provider_id: Option<String>) -> Disposition {
+    async fn settle(&self, decision: Decision, elapsed: Duration) -> Disposition {
         let report = Report {
             envelope: &self.envelope,
             nonce: self.nonce,
@@ -151,57 +176,72 @@ impl<P: Provider> Delivery<'_, P> {
             elapsed,
         };
         match self.report(report).await {
-            Ok(Action::Acknowledge) => Disposition::Acknowledge,
-            Ok(Action::PutBack(slot)) => {
-                tracing::info!(id = %self.id(), reason = ?decision.ending, error = decision.error, wait_ms = ms(slot.wait), "rebooked");
+            Some(action) => self.act(action, decision.ending, &decision.error).await,
+            None => self.put_back_reporting(decision.ending).await,
+        }
+    }
+
+    async fn act(&self, action: Action, ending: Ending, error: &str) -> Disposition {
+        match action {
+            Action::Acknowledge => Disposition::Acknowledge,
+            Action::PutBack(slot) => {
+                tracing::info!(id = %self.id(), reason = ?ending, error, wait_ms = ms(slot.wait), "rebooked");
                 self.put_back(slot).await
             }
-            Ok(Action::Again) => self.put_back_unchanged(Duration::ZERO).await,
-            Ok(Action::Dead { reason, attempts }) => self.dead_letter(reason, attempts, &decision.error).await,
-            Err(error) if decision.ending == Ending::Sent => {
-                tracing::error!(id = %self.id(), %error, "sent, but Redis could not be told: the outcome travels on");
-                let sent = SentOutcome { nonce: self.nonce, provider_id };
-                self.put(Envelope { sent: Some(sent), ..self.envelope.clone() }, self.hold_delay()).await
-            }
-            Err(error) => self.hold(&error).await,
+            Action::Again => self.put_back_unchanged(Duration::ZERO).await,
+            Action::Dead { reason, attempts } => self.dead_letter(reason, attempts, error).await,
         }
     }
 
-    /// Tells Redis, more than once if need be: what is not settled ends as unknown.
-    async fn report(&self, report: Report<'_>) -> Result<Action, StoreError> {
-        let mut tries = 0;
-        loop {
-            tries += 1;
+    /// Tells Redis, more than once if need be, as long as the invocation leaves time to put the copy back instead.
+    async fn report(&self, report: Report<'_>) -> Option<Action> {
+        let told = self.tell(report);
+        match self.invocation_end.and_then(|end| end.checked_sub(PUT_BACK_MARGIN)) {
+            Some(end) => tokio::time::timeout_at(end.into(), told).await.ok().flatten(),
+            None => told.await,
+        }
+    }
+
+    async fn tell(&self, report: Report<'_>) -> Option<Action> {
+        for attempt in 1..=SETTLE_TRIES {
             match settle::settle(&self.worker.config.store, report).await {
-                Err(error) if tries < SETTLE_TRIES => {
-                    tracing::warn!(id = %self.id(), %error, "settle failed, trying again");
-                    tokio::time::sleep(Duration::from_millis(200)).await;
-                }
-                other => return other,
+                Ok(action) => return Some(action),
+                Err(error) => tracing::warn!(id = %self.id(), %error, attempt, "settle failed"),
             }
+            tokio::time::sleep(Duration::from_millis(200)).await;
         }
+        None
     }
 
-    /// A copy that brings the outcome of a call which Redis has not heard of.
-    async fn settle_sent_before(&self, sent: &SentOutcome) -> Disposition {
+    /// What Redis was not told of an earlier delivery. `None`: it is told now, and the claim decides.
+    async fn report_earlier(&self, pending: PendingReport) -> Option<Disposition> {
         let report = Report {
             envelope: &self.envelope,
-            nonce: sent.nonce,
-            ending: Ending::Sent,
+            nonce: pending.nonce,
+            ending: pending.ending,
             delay: Duration::ZERO,
             cooldown: None,
             elapsed: Duration::ZERO,
         };
         match self.report(report).await {
-            Ok(_) => Disposition::Acknowledge,
-            Err(error) => self.hold(&error).await,
+            Some(Action::Again) => None,
+            Some(action) => Some(self.act(action, pending.ending, "").await),
+            None => Some(self.put(self.envelope.clone(), self.hold_delay()).await),
         }
     }
 
-    /// Redis cannot be asked: nothing is sent, nothing is lost, no receive count climbs.
+    /// Redis cannot be asked: nothing is sent, nothing is lost, no receive count climbs. The claim may have been heard all the
+    /// same: the copy says that nothing was started.
     async fn hold(&self, error: &StoreError) -> Disposition {
         tracing::error!(id = %self.id(), %error, "Redis cannot be asked, holding the send");
-        self.put_back_unchanged(self.hold_delay()).await
+        self.put_back_reporting(Ending::NotStarted).await
+    }
+
+    /// The same copy, with what Redis has to hear first.
+    async fn put_back_reporting(&self, ending: Ending) -> Disposition {
+        tracing::error!(id = %self.id(), ?ending, "Redis could not be told: the outcome travels on");
+        let report = Some(PendingReport { nonce: self.nonce, ending });
+        self.put(Envelope { report, ..self.envelope.clone() }, self.hold_delay()).await
     }
 
     fn hold_delay(&self) -> Duration {
@@ -210,7 +250,8 @@ impl<P: Provider> Delivery<'_, P> {
 
     /// The next copy of the send, with the record's seq and a tag of its own.
     async fn put_back(&self, slot: NextSlot) -> Disposition {
-        let next = Envelope { seq: slot.seq, tag: fresh_tag(), at: Some(slot.at), ..self.envelope.clone() };
+        let next =
+            Envelope { seq: slot.seq, tag: fresh_tag(), at: Some(slot.at), report: None, ..self.envelope.clone() };
         let delay = self.worker.config.timer.delay(slot.wait, slot.lead);
         self.enqueue(&next, delay).await
     }

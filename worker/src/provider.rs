@@ -21,6 +21,21 @@ pub struct Outgoing {
     pub deadline: Option<SystemTime>,
 }
 
+impl Outgoing {
+    /// The first call of a send of cost 1 in the default lane, for tests of a provider.
+    pub fn new(id: impl Into<String>, budget: impl Into<String>, payload: impl Into<Vec<u8>>) -> Self {
+        Self {
+            id: id.into(),
+            budget: budget.into(),
+            lane: "default".to_owned(),
+            payload: payload.into(),
+            cost: 1,
+            attempt: 1,
+            deadline: None,
+        }
+    }
+}
+
 /// Whom a throttle concerns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scope {

@@ -39,13 +39,14 @@ end
 local function rebase()
   local new_base = floor(now_s / 3600) * 3600 - KEEP_PAST
   local gone = new_base - base
-  call('SET', CAL, call('GETRANGE', CAL, 0, HEADER_BYTES - 1) .. call('GETRANGE', CAL, HEADER_BYTES + gone * 4, -1), 'KEEPTTL')
+  local kept = call('GETRANGE', CAL, HEADER_BYTES + gone * 4, -1)
+  base, tat, cursor_unit = new_base, tat - gone * SECOND, 0
+  -- header and body at once: a caller that only looks may return without finish()
+  call('SET', CAL, pack_header() .. kept, 'KEEPTTL')
   for _, hint in ipairs(call('SMEMBERS', PREFIX .. 'hints')) do
     local bits = call('GETRANGE', hint, gone / 8, -1)
     if #bits > 0 then call('SET', hint, bits, 'EX', HINT_TTL) else call('DEL', hint); call('SREM', PREFIX .. 'hints', hint) end
   end
-  base, tat = new_base, tat - gone * SECOND
-  header_dirty = true
 end
 
 -- false: the budget has no policy.
@@ -100,7 +101,9 @@ end
 local function next_with_unit(s)
   local n, d = rate_at(s)
   local x = s % d
-  return max(s + 1, s - x + floor(ceil(x * n / d) * d / n))
+  local next = max(s + 1, s - x + floor(ceil(x * n / d) * d / n))
+  if s < switch then return min(next, max(s + 1, switch)) end
+  return next
 end
 
 -- high-water positions, read 64 seconds at a time, written once at the end
@@ -182,16 +185,17 @@ local function fit(s, units, elapsed)
 end
 
 -- units over several seconds: the tail of s, then untouched seconds; the rest of the last one stays bookable
-local function run(s, units, elapsed)
+local function run(s, units, elapsed, last_s)
   local place, j, need = {}, s, units
   while need > 0 do
+    if j > last_s then return nil end
     local room, p = grid(j), high_water(j)
     if room == 0 and j == s then return nil, next_with_unit(s) end
     if j == s then p = max(p, elapsed) elseif p > 0 then return nil, j end
     if j == s and room <= p then return nil, s + 1 end
     local take = min(room - p, need)
     if take > 0 then place[#place + 1] = { j, p, take }; need = need - take end
-    j = j + 1
+    j = room > 0 and j + 1 or next_with_unit(j)
   end
   return place
 end
@@ -208,8 +212,9 @@ local function find(units, start, last_s)
   local looks = 0
   while s <= last_s do
     local e = s == first and elapsed or 0
-    local place, go_on = search(s, units, e)
+    local place, go_on = search(s, units, e, last_s)
     if place then cursors[cursor_key] = s; return place end
+    if not go_on then return nil, last_s + 1 end          -- a run that ends too far
     -- not the partly elapsed second: an earlier start may still use it
     local from = e > 0 and s + 1 or s
     if from < go_on and s >= switch then mark(hint, from, go_on - 1) end

@@ -20,7 +20,10 @@ local function rebook(why, near, new_seq)
   local outcome, wait = book_again(r, max(now, cool, ceil(not_before / SECOND) * SECOND), deadline)
   if outcome then return end_as(outcome[1], outcome[2]) end
   local stay = near and wait <= lead + SECOND
-  if not stay then r.seq, r.issuer = new_seq or r.seq + 1, tag end
+  if not stay then
+    if (new_seq or r.seq + 1) > SEQ_MAX then return end_as(FAILED, 6) end
+    r.seq, r.issuer = new_seq or r.seq + 1, tag
+  end
   store(KEYS[3], r, true)
   finish()
   return verdict(stay and 1 or 7, wait, r.seq, r.attempts, why)
@@ -34,7 +37,7 @@ local function claimed()
   if left > 0 then return verdict(4, left, rec.seq, rec.attempts) end
   if not has_policy then return verdict(8, 0, seq, 0) end
   if flags % 2 == 0 then return end_as(UNKNOWN, 4) end
-  if rec.attempts >= max_attempts then return end_as(FAILED, 6) end
+  if rec.attempts >= max_attempts then return end_as(UNKNOWN, 4) end
   return rebook(24, false)
 end
 
@@ -50,7 +53,7 @@ end
 local function send()
   tat, header_dirty = max(tat, now - base * SECOND) + rec.cost * gap, true
   rec.state, rec.nonce, rec.attempts, rec.lease = CLAIMED, nonce, rec.attempts + 1, ceil(now / 1000) + lease_ms
-  store(KEYS[3], rec)
+  store(KEYS[3], rec, true)                       -- it may be long past its slot: the end counts from now
   finish()
   return verdict(0, lease_ms * 1000, rec.seq, rec.attempts)
 end
@@ -81,6 +84,7 @@ local function booked()
   if rec.position + (rec.run and 1 or rec.cost) > room then return rebook(23, true) end
   local at = instant(rec.second, rec.position)
   if at - now > lead + SECOND then
+    if rec.seq == SEQ_MAX then return end_as(FAILED, 6) end
     rec.seq, rec.issuer, rec.hops = rec.seq + 1, tag, min(65535, rec.hops + 1)
     store(KEYS[3], rec)
     finish()

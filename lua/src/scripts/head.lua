@@ -11,4 +11,5 @@ local HEADER_BYTES = 128
 -- seconds), lane, attempts, throttles, seq, hops, cost, second, position, epoch, end of the lease (ms), nonce, issuer
 -- (tag of the copy that raised seq or was told to dead-letter; 0: the scheduler), digest. 44 bytes: embstr.
 local RECORD = '<BBBBHHI3I4I3I4I6I4I4c8'
+local SEQ_MAX = 65535
 local BOOKED, CLAIMED, SENT, CANCELLED, FAILED, EXPIRED, UNKNOWN, RUN = 1, 2, 3, 4, 5, 6, 7, 16

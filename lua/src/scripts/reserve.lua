@@ -43,7 +43,14 @@ if #header == HEADER_BYTES then
           if not hint then hint = string.sub(CAL, 1, -4) .. 'full:' .. num .. '/' .. den .. ':0:' .. unit end
           if s then
             if dirty then call('SETRANGE', CAL, HEADER_BYTES + (s - base) * 4, spack('<I4', stored)); dirty = false end
-            if stored + unit > room then call('SETBIT', hint, s - base, 1) end
+            if stored + unit > room then
+              local hints = string.sub(CAL, 1, -4) .. 'hints'
+              call('SETBIT', hint, s - base, 1)
+              if call('SADD', hints, hint) == 1 then
+                call('EXPIRE', hint, 1300000)
+                if call('SCARD', hints) > 32 then call('DEL', call('SPOP', hints)) end
+              end
+            end
             s, looks = s + 1, looks + 1
             from = s - base
             if looks > 8 then break end
@@ -51,13 +58,7 @@ if #header == HEADER_BYTES then
           if looks < 2 then
             local f = call('BITPOS', hint, 0, from, -1, 'BIT')
             if f < 0 then f = call('STRLEN', hint) * 8 end
-            if f < from then                              -- no such key: BITPOS answers 0 whatever the start
-              local hints = string.sub(CAL, 1, -4) .. 'hints'
-              f = from
-              if call('SCARD', hints) >= 32 then call('DEL', call('SPOP', hints)) end
-              call('SADD', hints, hint); call('SETBIT', hint, 0, 1); call('EXPIRE', hint, 1300000)
-            end
-            s = base + f
+            s = base + max(f, from)                       -- a missing key answers 0 whatever the start
           end
         else
           s = cursor_s > first and cursor_s or first

@@ -34,6 +34,7 @@ end
 local function again()
   local ending, wait = book_again(rec, max(now + transit, now + delay, cool), deadline)
   if ending then return end_as(ending[1], ending[2]) end
+  if rec.seq == SEQ_MAX then return end_as(FAILED, 6) end
   rec.seq, rec.issuer = rec.seq + 1, tag
   store(KEYS[3], rec, true)
   finish()
@@ -46,11 +47,21 @@ if outcome == 0 then                              -- Redis lost the record: reme
   if has_policy then store(KEYS[3], r, true) else call('SET', KEYS[3], spack(RECORD, SENT, lane, 1, 0, seq, 0, cost, 0, 0, 0, 0, nonce, tag, digest), 'EX', 86400) end
   return action(0, 0, seq, 0)
 end
+if not rec and has_policy and (outcome == 4 or outcome == 3 and flags % 2 == 0) then
+  -- Redis lost the record of a call whose end is known: it is not made again
+  rec = blank(seq, lane, cost, digest)
+  rec.state, rec.attempts, rec.issuer = outcome == 4 and FAILED or UNKNOWN, 1, tag
+  store(KEYS[3], rec, true)
+  return action(3, 0, seq, 1, outcome == 4 and 9 or 4)
+end
 if not rec or rec.state ~= CLAIMED or rec.nonce ~= nonce then return not_mine() end
 if outcome == 4 then return end_as(FAILED, 9) end
 if not has_policy then return action(2, 0, seq, rec.attempts) end
 if outcome == 3 and flags % 2 == 0 then return end_as(UNKNOWN, 4) end
 if outcome == 1 or outcome == 5 then rec.attempts = max(0, rec.attempts - 1) end      -- nothing was submitted
 if outcome == 1 then rec.throttles = rec.throttles + 1; cool_down() end
-if rec.attempts >= max_attempts then return end_as(FAILED, 6) end
+if rec.attempts >= max_attempts then
+  if outcome == 3 then return end_as(UNKNOWN, 4) end
+  return end_as(FAILED, 6)
+end
 return again()

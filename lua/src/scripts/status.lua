@@ -8,7 +8,7 @@
 --   position, at, lease}
 --   now, cool (end of the cooldown, 0: none), booked_until (end of the last booked second, 0: none), at (the slot's
 --   instant, 0: void) in us since 1970; policy 0 none, 1 there; state as in RECORD of head.lua; lease: its end in ms
-local answer = { now, call('EXISTS', POLICY), 0, 0 }
+local answer = { now, call('HEXISTS', POLICY, 'compiled'), 0, 0 }
 local header = call('GETRANGE', CAL, 0, HEADER_BYTES - 1)
 local base, epoch, num, den, switch, _, cool, num0, den0
 if #header == HEADER_BYTES then

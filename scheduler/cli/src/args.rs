@@ -186,7 +186,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, default_value_t = sendslot_shared::policy::Headroom::DEFAULT.get())]
     pub(crate) headroom: f64,
     /// How long the provider takes to answer.
-    #[arg(long, default_value_t = 50)]
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(..=15_000))]
     pub(crate) latency_ms: u64,
     /// How the provider counts its limit.
     #[arg(long, default_value = "rolling")]
@@ -224,6 +224,9 @@ pub(crate) struct DemoArgs {
     /// How often LocalStack looks for messages whose delay has ended.
     #[arg(long, default_value = "fast")]
     pub(crate) tick: TickArg,
+    /// Append what the workers log to this file, debug level included.
+    #[arg(long)]
+    pub(crate) worker_log: Option<PathBuf>,
     /// One JSON document on standard output, and nothing else.
     #[arg(long)]
     pub(crate) json: bool,

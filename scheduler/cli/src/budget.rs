@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sendslot_shared::budget;
+use sendslot_shared::budget::{self, BudgetError};
 use sendslot_shared::id::BudgetName;
 use sendslot_shared::policy::{Compiled, Headroom, OnUnknown, Policy};
 use sendslot_shared::store::Store;
@@ -55,7 +55,12 @@ pub(crate) async fn connect() -> Result<Store, Failure> {
 
 async fn set(store: &Store, args: BudgetSetArgs) -> Result<Exit, Failure> {
     let name = BudgetName::new(&args.name).map_err(Failure::usage)?;
-    let before = budget::get(store, &name).await?.map(|(_, policy)| policy);
+    let before = match budget::get(store, &name).await {
+        Ok(known) => known.map(|(_, policy)| policy),
+        // set anew
+        Err(BudgetError::Unreadable(_)) => None,
+        Err(error) => return Err(error.into()),
+    };
     let json = args.json;
     let policy = changed(before, args)?;
     policy.compile().map_err(Failure::usage)?;
@@ -108,7 +113,15 @@ async fn get(store: &Store, name: &str, json: bool) -> Result<Exit, Failure> {
 async fn list(store: &Store, json: bool) -> Result<Exit, Failure> {
     let mut all = vec![];
     for name in budget::list(store).await? {
-        if let Some((version, policy)) = budget::get(store, &name).await? {
+        let known = match budget::get(store, &name).await {
+            Ok(known) => known,
+            Err(BudgetError::Unreadable(error)) => {
+                output::note(&format!("{name}: {error}"));
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if let Some((version, policy)) = known {
             let compiled = policy.compile()?;
             if !json {
                 output::line(&pasted(&name, &policy));

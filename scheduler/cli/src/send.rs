@@ -12,7 +12,7 @@ use sendslot_scheduler::{Booked, ConfigError, Message, QueueError, Refusal, Sche
 use sendslot_shared::budget;
 use sendslot_shared::id::BudgetName;
 use serde::Serialize;
-use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, BufReader};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 
 use crate::args::SendArgs;
 use crate::exit::{Exit, Failure};
@@ -43,6 +43,9 @@ struct LineError {
 
 /// The most errors that are listed in the JSON document; all are counted and named on standard error.
 const LISTED: usize = 1000;
+
+/// No message is that long: SQS takes 1 MiB.
+const MAX_LINE: u64 = 16 << 20;
 
 type Lines = Pin<Box<dyn AsyncBufRead + Send>>;
 
@@ -126,8 +129,12 @@ fn messages(lines: Lines, args: &SendArgs, reading: Shared, bar: ProgressBar) ->
         async move {
             loop {
                 bytes.clear();
-                match lines.read_until(b'\n', &mut bytes).await {
+                match (&mut lines).take(MAX_LINE).read_until(b'\n', &mut bytes).await {
                     Ok(0) => return None,
+                    Ok(read) if read as u64 == MAX_LINE && !bytes.ends_with(b"\n") => {
+                        lock(&reading).broken = Some(std::io::Error::other("a line is longer than 16 MiB"));
+                        return None;
+                    }
                     Ok(read) => bar.inc(read as u64),
                     Err(error) => {
                         lock(&reading).broken = Some(error);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sendslot_localstack::event_source::{EventSourceOptions, Ramp};
+use sendslot_localstack::event_source::{EventSourceOptions, Ramp, WorkerLog};
 use sendslot_localstack::provider::{Faults, ProviderOptions, Window};
 use sendslot_localstack::{QueueOptions, Queues, Stack};
 use sendslot_scheduler::Message;
@@ -82,7 +82,7 @@ impl DemoArgs {
             ("SENDSLOT_HTTP_URL", provider_url),
             ("SENDSLOT_HTTP_HEADERS", r#"{"x-units":"{cost}"}"#),
             ("SENDSLOT_HTTP_TIMEOUT_MS", timeout_ms.as_str()),
-            ("AWS_LAMBDA_LOG_LEVEL", "warn"),
+            ("AWS_LAMBDA_LOG_LEVEL", if self.worker_log.is_some() { "warn,sendslot_worker=debug" } else { "warn" }),
         ] {
             options.environment.push((name.to_owned(), value.to_owned()));
         }
@@ -91,6 +91,9 @@ impl DemoArgs {
         options.max_environments = self.max_environments;
         options.ramp = self.ramp.then_some(Ramp::AWS);
         options.function_timeout = FUNCTION_TIMEOUT;
+        if let Some(file) = &self.worker_log {
+            options.log = WorkerLog::File(file.clone());
+        }
         options
     }
 }
