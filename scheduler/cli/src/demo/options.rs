@@ -20,7 +20,10 @@ impl DemoArgs {
     pub(crate) fn policy(&self) -> Result<Policy, Failure> {
         let headroom = Headroom::new(self.headroom).map_err(Failure::usage)?;
         let policy = Policy { headroom, horizon: Duration::from_secs(14 * 86_400), ..Policy::per_second(self.limit) };
-        let policy = Policy { lead: self.lead.unwrap_or(policy.lead + self.batch_window()), ..policy };
+        // a message may wait for its batch, at the start and shortly before its slot
+        let window = self.batch_window();
+        let lead = self.lead.unwrap_or(policy.lead + window);
+        let policy = Policy { lead, transit: policy.transit + window, ..policy };
         policy.compile().map_err(Failure::usage)?;
         Ok(policy)
     }
