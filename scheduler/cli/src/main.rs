@@ -10,6 +10,7 @@ mod output;
 mod send;
 mod status;
 
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -49,5 +50,7 @@ async fn run(command: Command) -> Result<ExitCode, Failure> {
 fn init_tracing() {
     let filter = EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| EnvFilter::new("warn,sendslot_localstack=info,aws_config=error"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_writer(std::io::stderr).init();
+    let colours = std::io::stderr().is_terminal();
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_ansi(colours);
+    lines.with_writer(std::io::stderr).init();
 }
