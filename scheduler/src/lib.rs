@@ -26,5 +26,6 @@ pub use scheduler::{Booked, Counters, Scheduler};
 pub use sendslot_shared::message::{InvalidMessage, Message};
 pub use sendslot_shared::queue::QueueError;
 pub use sendslot_shared::reserve::Refusal;
+pub use sendslot_shared::sms;
 pub use sendslot_shared::status::{SendState, SendStatus};
 pub use sendslot_shared::store::StoreError;

@@ -9,6 +9,7 @@
 //! | [`envelope`] | a copy of a send as it travels on SQS |
 //! | [`store`] | the connection to Redis and the scripts |
 //! | [`reserve`], [`claim`], [`settle`], [`budget`], [`status`] | typed script calls |
+//! | [`sms`] | segments of an SMS text, for its cost |
 //! | [`queue`] | SQS: batches, delays, errors |
 //!
 //! What may not enter: HTTP, the command line, provider calls, and anything called "helpers".
@@ -24,6 +25,7 @@ pub mod queue;
 mod reply;
 pub mod reserve;
 pub mod settle;
+pub mod sms;
 pub mod status;
 pub mod store;
 pub mod time;
