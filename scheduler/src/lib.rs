@@ -12,11 +12,12 @@
 //! ```
 //!
 //! [`Scheduler::schedule`] takes one message, [`Scheduler::schedule_all`] a stream of them, [`Scheduler::reserve`] only
-//! books, [`Scheduler::status`] tells what became of a send. The same ID is sent once: a call that failed, or whose
-//! answer was lost, is simply made again.
+//! books, [`Scheduler::status`] tells what became of a send, [`plan`] works out what a burst will take. The same ID is
+//! sent once: a call that failed, or whose answer was lost, is simply made again.
 
 mod builder;
 mod error;
+pub mod plan;
 mod schedule_all;
 mod scheduler;
 

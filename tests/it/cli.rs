@@ -8,6 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use sendslot_localstack::{RedisServer, bundled_redis};
 use sendslot_tests::queues::{TestQueue, localstack};
+use sendslot_tests::{Bench, START, costing, per_second};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
@@ -545,5 +546,94 @@ async fn the_demo_runs_the_whole_job_and_reports_it() {
     assert!(report["rebooked"].is_u64());
     for name in ["p50", "p99", "max"] {
         assert!(report["lateness_ms"][name].as_f64().is_some_and(|ms| ms >= 0.0), "{name}");
+    }
+}
+
+/// Without any variable, so without Redis and AWS.
+async fn plan(options: &str) -> Ran {
+    let args: Vec<&str> = ["plan"].into_iter().chain(options.split_whitespace()).collect();
+    run(&[], &args, b"").await
+}
+
+#[tokio::test]
+async fn plan_tells_what_a_burst_will_take() {
+    let ran = plan("--burst 10000 --limit 100 --headroom 0.8 --latency-ms 250").await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
+    for row in [
+        "slots  80 units/s, 0.8 of 100/s",
+        "drained in  125 s",
+        "largest burst without a hop  72180 sends",
+        "hops  0 in all, 0 of the last send",
+        "calls in flight  20 = 80/s x 0.25 s",
+        "messages held  180 = ",
+        "environments  22, ",
+        "SQS requests  3000 = 1000 send + 0 hop + 1000 receive + 1000 delete",
+        "SQS cost  $0.0012, $0.12 per million sends",
+        "grace  124.0 ms",
+        "costs  up to 11 units fit beside others",
+    ] {
+        assert!(ran.stdout.contains(row), "{row:?} in {}", ran.stdout);
+    }
+    // names end and values begin at the same column
+    assert!(ran.stdout.lines().all(|line| line.is_char_boundary(29) && &line[27..29] == "  "), "{}", ran.stdout);
+}
+
+#[tokio::test]
+async fn plan_gives_one_json_document() {
+    let ran = plan("--burst 200000 --limit 100 --headroom 0.8 --batch-size 100 --batch-window 1s --json").await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
+    let plan = ran.json();
+    for (name, value) in [
+        ("scheduled_per_s", json!(80.0)),
+        ("drain_s", json!(2500.0)),
+        // a window raises lead and transit alike: (901 + 2.5 - 1.25) s x 80/s
+        ("largest_burst_without_hop", json!(72_180)),
+        ("hops", json!(184_519)),
+        ("hops_of_last_send", json!(2)),
+        ("lead_ms", json!(2500)),
+        ("messages_per_batch", json!(80)),
+        ("past_horizon", json!(0)),
+    ] {
+        assert_eq!(plan[name], value, "{name}");
+    }
+    assert_eq!(plan["sqs_requests"]["hop"], 184_519);
+    // what is refused for now is said beside the document
+    let ran = self::plan("--burst 10 --limit 1 --per 1h --headroom 0.8 --horizon 4h --json").await;
+    assert_eq!((ran.code, &ran.json()["past_horizon"]), (0, &json!(6)));
+    ran.assert_says(&["6 of the sends", "horizon of 14400 s"]);
+}
+
+#[tokio::test]
+async fn plan_refuses_what_cannot_work_and_says_what_would() {
+    let bad: [(&str, &[&str]); 7] = [
+        ("--burst 0 --limit 100", &["burst of 0", "at least 1"]),
+        ("--burst 10 --limit 100 --headroom 0.99", &["headroom 0.99", "0.9881"]),
+        ("--burst 10 --limit 100 --cost 101", &["above 100 units", "split"]),
+        ("--burst 10 --limit 0", &["limit 0", "at least 1"]),
+        ("--burst 10 --limit 100 --batch-size 100", &["batch size of 100", "at least 1 s"]),
+        ("--burst 1000000000 --limit 100 --headroom 0.8", &["14 days", "96767981 fit"]),
+        ("--limit 100", &["--burst"]),
+    ];
+    for (options, words) in bad {
+        plan(&format!("{options} --json")).await.assert_fails(2, words);
+    }
+}
+
+#[tokio::test]
+async fn plan_tells_the_slots_that_the_calendar_gives() {
+    // costs that leave gaps in a second, that fill it, and that run over many
+    for (limit, headroom, cost) in [(100, 0.8, 1), (100, 0.8, 3), (100, 0.975, 2), (100, 0.8, 41), (10, 0.8, 10)] {
+        let bench = Bench::start().await;
+        bench.policy(&per_second(limit, headroom)).await;
+        // the transit of 250 ms ends with a second
+        bench.set_clock(START - 250_000).await;
+        let drafts: Vec<_> = (0..300).map(|i| costing(format!("m{i}"), cost)).collect();
+        let booked = bench.reserve_all(&drafts).await;
+        for burst in [1, 2, 49, 98, 300] {
+            let options = format!("--burst {burst} --limit {limit} --headroom {headroom} --cost {cost} --json");
+            let planned = plan(&options).await.json()["last_send_after_s"].as_f64().unwrap();
+            let at = booked[burst - 1].as_ref().unwrap().at.as_micros();
+            assert_eq!((planned * 1e6).round() as u64, at + 250_000 - START, "{options}");
+        }
     }
 }

@@ -38,6 +38,8 @@ pub(crate) enum Command {
     Budget(BudgetCommand),
     /// What is known of a budget, or of one of its sends.
     Status(StatusArgs),
+    /// Work out what a burst will take: time, hops, workers, cost. Needs no Redis and no AWS.
+    Plan(PlanArgs),
     /// A stack for development: Redis and LocalStack.
     #[command(subcommand)]
     Local(LocalCommand),
@@ -132,6 +134,56 @@ pub(crate) struct StatusArgs {
     pub(crate) budget: String,
     /// A send ID; without it, the budget's own status.
     pub(crate) id: Option<String>,
+    /// One JSON document on standard output, and nothing else.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct PlanArgs {
+    /// Sends that are scheduled at one moment.
+    #[arg(long)]
+    pub(crate) burst: u64,
+    /// Units that the provider takes in any `per`.
+    #[arg(long)]
+    pub(crate) limit: u32,
+    /// The window of the limit.
+    #[arg(long, value_parser = duration, default_value = "1s")]
+    pub(crate) per: Duration,
+    /// The part of the limit that is scheduled, above 0 and at most 1.
+    #[arg(long, default_value_t = sendslot_shared::policy::Headroom::DEFAULT.get())]
+    pub(crate) headroom: f64,
+    /// Units of each send.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) cost: u32,
+    /// The largest cost of one send; above the limit it says that the provider takes that [default: the limit].
+    #[arg(long)]
+    pub(crate) max_cost: Option<u32>,
+    /// How long the provider takes to answer.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(..=900_000))]
+    pub(crate) latency_ms: u64,
+    /// Messages per invocation of the worker; above 10 with a batch window of at least 1s.
+    #[arg(long, default_value_t = 10)]
+    pub(crate) batch_size: u32,
+    /// How long a batch is gathered.
+    #[arg(long, value_parser = duration, default_value = "0s")]
+    pub(crate) batch_window: Duration,
+    /// Messages show up 0 to 1 s more than this before their slot [default: 1500ms, plus the batch window].
+    #[arg(long, value_parser = duration)]
+    pub(crate) lead: Option<Duration>,
+    /// The earliest slot offered is this far ahead [default: 250ms, plus the batch window].
+    #[arg(long, value_parser = duration)]
+    pub(crate) transit: Option<Duration>,
+    /// The furthest slot offered, at most 14 days.
+    #[arg(long, value_parser = duration, default_value = "24h")]
+    pub(crate) horizon: Duration,
+    /// Bytes of each send's payload.
+    #[arg(long, default_value_t = 1024)]
+    pub(crate) payload_bytes: usize,
+    /// Dollars per million requests of a standard queue; the default is the price of us-east-1 in 2026, without the free
+    /// million a month.
+    #[arg(long, default_value = "0.40")]
+    pub(crate) sqs_price: f64,
     /// One JSON document on standard output, and nothing else.
     #[arg(long)]
     pub(crate) json: bool,

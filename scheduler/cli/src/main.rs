@@ -7,6 +7,7 @@ mod exit;
 mod jsonl;
 mod local;
 mod output;
+mod plan;
 mod send;
 mod status;
 
@@ -41,6 +42,7 @@ async fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Send(options) => send::run(options).await,
         Command::Budget(command) => budget::run(command).await,
         Command::Status(options) => status::run(options).await,
+        Command::Plan(options) => plan::run(&options),
         Command::Local(command) => local::run(command).await,
     }
     .map(ExitCode::from)
