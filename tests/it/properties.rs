@@ -57,11 +57,15 @@ impl Offer {
     }
 }
 
+/// A failure is made smaller for no longer than this.
+const SHRINK_MS: u32 = 20_000;
+
 /// Runs a property on one private Redis that is emptied before each case.
 fn check<S: Strategy>(cases: u32, strategy: &S, body: impl AsyncFn(&Bench, S::Value) -> Result<(), TestCaseError>) {
     let runtime = Runtime::new().unwrap();
     let bench = runtime.block_on(Bench::start());
-    let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
+    let config = Config { cases, failure_persistence: None, max_shrink_time: SHRINK_MS, ..Config::default() };
+    let mut runner = TestRunner::new(config);
     let result = runner.run(strategy, |value| {
         runtime.block_on(async {
             let _: () = bench.command(redis::cmd("FLUSHALL").arg("SYNC")).await;
@@ -130,15 +134,38 @@ fn lateness() -> impl Strategy<Value = Vec<Late>> {
     prop::collection::vec(one, 1..40)
 }
 
-/// How provider calls end: mostly well.
-fn endings() -> impl Strategy<Value = Vec<Ending>> {
+/// How provider calls end, over and over. Only the first GIVEN_BACK attempts are given back, later ones end well: else a list
+/// of nothing but such endings would never end, and each throttle moves the whole backlog.
+#[derive(Debug, Clone)]
+struct Endings {
+    list: Vec<Ending>,
+    calls: usize,
+    given_back: usize,
+}
+
+const GIVEN_BACK: usize = 40;
+
+impl Endings {
+    fn next(&mut self) -> Ending {
+        let ending = self.list[self.calls % self.list.len()];
+        self.calls += 1;
+        if !matches!(ending, Ending::Throttled | Ending::NotStarted) {
+            return ending;
+        }
+        self.given_back += 1;
+        if self.given_back <= GIVEN_BACK { ending } else { Ending::Sent }
+    }
+}
+
+/// Mostly well.
+fn endings() -> impl Strategy<Value = Endings> {
     let one = prop_oneof![
         12 => Just(Ending::Sent),
         1 => Just(Ending::Throttled),
         1 => Just(Ending::Unavailable),
         1 => Just(Ending::NotStarted),
     ];
-    prop::collection::vec(one, 1..30)
+    prop::collection::vec(one, 1..30).prop_map(|list| Endings { list, calls: 0, given_back: 0 })
 }
 
 /// One run: everything offered is followed through claims, sends and settles to its end.
@@ -146,6 +173,7 @@ struct Run<'a> {
     bench: &'a Bench,
     queue: BTreeMap<(u64, usize), (Envelope, u32)>,
     serial: usize,
+    endings: Endings,
     sends: Vec<(u64, u32)>,
     accepted: HashMap<String, u32>,
     ended: BTreeSet<String>,
@@ -157,8 +185,8 @@ impl Run<'_> {
         self.queue.insert((at, self.serial), (copy, nonce));
     }
 
-    /// The copy asks at `now`; answers whether the provider was called.
-    async fn step(&mut self, now: u64, copy: Envelope, nonce: u32, late: u64, ending: Ending) -> bool {
+    /// The copy asks at `now`.
+    async fn step(&mut self, now: u64, copy: Envelope, nonce: u32, late: u64) {
         self.bench.set_clock(now).await;
         match self.bench.verdict(&copy, nonce).await {
             Verdict::Wait { wait, .. } => self.put(now + wait.as_micros() as u64 + late, copy, nonce),
@@ -173,15 +201,14 @@ impl Run<'_> {
             Verdict::Busy { wait } => self.put(now + wait.as_micros() as u64, copy, fresh_tag()),
             Verdict::Send { .. } => {
                 self.sends.push((now, copy.draft.cost));
-                self.settle(now, copy, nonce, ending).await;
-                return true;
+                self.settle(now, copy, nonce).await;
             }
             Verdict::Hold => panic!("the budget has a policy"),
         }
-        false
     }
 
-    async fn settle(&mut self, now: u64, copy: Envelope, nonce: u32, ending: Ending) {
+    async fn settle(&mut self, now: u64, copy: Envelope, nonce: u32) {
+        let ending = self.endings.next();
         if ending == Ending::Sent {
             *self.accepted.entry(copy.draft.id.to_string()).or_default() += 1;
         }
@@ -214,6 +241,7 @@ fn no_window_exceeds_the_limit_however_late_claims_are_and_everything_ends_once(
             bench,
             queue: BTreeMap::new(),
             serial: 0,
+            endings,
             sends: vec![],
             accepted: HashMap::new(),
             ended: BTreeSet::new(),
@@ -233,7 +261,7 @@ fn no_window_exceeds_the_limit_however_late_claims_are_and_everything_ends_once(
             }
         }
         let mut changes: BTreeMap<usize, u32> = changes.into_iter().collect();
-        let (mut steps, mut calls) = (0, 0);
+        let mut steps = 0;
         while let Some(((at, _), (copy, nonce))) = run.queue.pop_first() {
             now = now.max(at);
             if let Some(limit) = changes.remove(&steps) {
@@ -247,8 +275,7 @@ fn no_window_exceeds_the_limit_however_late_claims_are_and_everything_ends_once(
                 Late::ByGrace => grace,
                 Late::Up(us) => us,
             };
-            let called = run.step(now, copy, nonce, late, endings[calls % endings.len()]).await;
-            calls += usize::from(called);
+            run.step(now, copy, nonce, late).await;
             steps += 1;
             prop_assert!(steps < 20_000, "it ends");
         }
