@@ -1,5 +1,3 @@
-use std::sync::Arc;
-
 use sendslot_shared::envelope::BodyTooLarge;
 use sendslot_shared::message::InvalidMessage;
 use sendslot_shared::queue::QueueError;
@@ -21,14 +19,8 @@ pub enum ScheduleError {
     Refused(#[from] Refusal),
     /// Redis could not be asked. It may be booked; schedule it again.
     #[error(transparent)]
-    Redis(#[from] Arc<StoreError>),
+    Redis(#[from] StoreError),
     /// It is booked but not on the queue. The booking is kept; schedule it again with the same ID.
     #[error("booked, but not on the queue: {0}. Schedule it again with the same ID")]
     Queue(#[from] QueueError),
-}
-
-impl From<StoreError> for ScheduleError {
-    fn from(error: StoreError) -> Self {
-        Self::Redis(Arc::new(error))
-    }
 }

@@ -1,5 +1,4 @@
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use futures_util::future::join_all;
 use futures_util::{Stream, StreamExt as _, stream};
@@ -54,10 +53,7 @@ async fn schedule_budget(
     let refs: Vec<&Draft> = drafts.iter().map(|(_, draft)| draft).collect();
     let answers = match scheduler.book_all(&budget, &refs).await {
         Ok(answers) => answers,
-        Err(e) => {
-            let e = Arc::new(e);
-            return drafts.into_iter().map(|(i, _)| (i, Err(e.clone().into()))).collect();
-        }
+        Err(e) => return drafts.into_iter().map(|(i, _)| (i, Err(e.clone().into()))).collect(),
     };
     let mut results = vec![];
     let mut copies: Vec<(usize, String, Booking)> = vec![];

@@ -53,18 +53,32 @@ pub struct WorkerConfig {
     pub hold: Duration,
 }
 
-/// A setting from the environment.
-pub(crate) fn required(name: &'static str, what: &'static str) -> Result<String, ConfigError> {
-    env::var(name).ok().filter(|value| !value.is_empty()).ok_or(ConfigError::Missing { name, what })
+/// A setting from the environment; an empty one is none.
+pub(crate) fn setting(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// A number of milliseconds from the environment.
+/// A setting that must be there.
+pub(crate) fn required(name: &'static str, what: &'static str) -> Result<String, ConfigError> {
+    setting(name).ok_or(ConfigError::Missing { name, what })
+}
+
+/// A setting that need not be there.
+pub(crate) fn parsed<T>(
+    name: &'static str,
+    default: T,
+    what: &'static str,
+    parse: impl FnOnce(&str) -> Option<T>,
+) -> Result<T, ConfigError> {
+    let Some(given) = setting(name) else { return Ok(default) };
+    parse(&given).ok_or(ConfigError::Unreadable { name, given, what })
+}
+
+/// A number of milliseconds.
 pub(crate) fn millis(name: &'static str, default: Duration) -> Result<Duration, ConfigError> {
-    let Some(given) = env::var(name).ok().filter(|value| !value.is_empty()) else { return Ok(default) };
-    match given.parse() {
-        Ok(ms) if ms > 0 => Ok(Duration::from_millis(ms)),
-        _ => Err(ConfigError::Unreadable { name, given, what: "give milliseconds, a whole number above 0" }),
-    }
+    parsed(name, default, "give milliseconds, a whole number above 0", |text| {
+        text.parse().ok().filter(|ms| *ms > 0).map(Duration::from_millis)
+    })
 }
 
 impl WorkerConfig {

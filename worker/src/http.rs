@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use reqwest::header::{CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::{Response, StatusCode, Url};
 
-use crate::config::{ConfigError, millis, required};
+use crate::config::{ConfigError, millis, parsed, required, setting};
 use crate::provider::{Outcome, Outgoing, Provider, Scope};
 use crate::retry_after::retry_after;
 
@@ -45,26 +45,22 @@ impl HttpConfig {
     /// [`ConfigError`].
     pub fn from_env() -> Result<Self, ConfigError> {
         let mut config = Self::new(required("SENDSLOT_HTTP_URL", "give the URL that payloads are posted to")?);
-        let unreadable = |name, given: String, what| ConfigError::Unreadable { name, given, what };
         if let Some(text) = setting("SENDSLOT_HTTP_HEADERS") {
-            config.headers = serde_json::from_str(&text).map_err(|_| {
+            config.headers = serde_json::from_str(&text).map_err(|_| ConfigError::Unreadable {
+                name: "SENDSLOT_HTTP_HEADERS",
                 // a header may be a secret: it is not repeated
-                unreadable("SENDSLOT_HTTP_HEADERS", "…".to_owned(), "give a JSON object of header names and values")
+                given: "…".to_owned(),
+                what: "give a JSON object of header names and values",
             })?;
         }
-        if let Some(text) = setting("SENDSLOT_HTTP_AMBIGUOUS_5XX") {
-            let parsed = text.parse();
-            config.ambiguous_5xx =
-                parsed.map_err(|_| unreadable("SENDSLOT_HTTP_AMBIGUOUS_5XX", text, "give true or false"))?;
-        }
+        config.ambiguous_5xx =
+            parsed("SENDSLOT_HTTP_AMBIGUOUS_5XX", config.ambiguous_5xx, "give true or false", |text| {
+                text.parse().ok()
+            })?;
         config.connect_timeout = millis("SENDSLOT_HTTP_CONNECT_TIMEOUT_MS", config.connect_timeout)?;
         config.timeout = millis("SENDSLOT_HTTP_TIMEOUT_MS", config.timeout)?;
         Ok(config)
     }
-}
-
-fn setting(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// Posts each payload to one URL, once: no retries, no redirects. The send ID travels as `Idempotency-Key`; bytes of it

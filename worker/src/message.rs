@@ -177,7 +177,10 @@ impl<P: Provider> Delivery<'_, P> {
         };
         match self.report(report).await {
             Some(action) => self.act(action, decision.ending, &decision.error).await,
-            None => self.put_back_reporting(decision.ending).await,
+            None => {
+                tracing::error!(id = %self.id(), ending = ?decision.ending, "Redis could not be told: the outcome travels on");
+                self.put_back_reporting(decision.ending).await
+            }
         }
     }
 
@@ -239,7 +242,6 @@ impl<P: Provider> Delivery<'_, P> {
 
     /// The same copy, with what Redis has to hear first.
     async fn put_back_reporting(&self, ending: Ending) -> Disposition {
-        tracing::error!(id = %self.id(), ?ending, "Redis could not be told: the outcome travels on");
         let report = Some(PendingReport { nonce: self.nonce, ending });
         self.put(Envelope { report, ..self.envelope.clone() }, self.hold_delay()).await
     }

@@ -23,7 +23,13 @@ const DEPTH: usize = 16;
 const CONNECTIONS: usize = 4;
 
 const TIME: &str = "#!lua\nreturn redis.call('TIME')";
-const CURSOR: &str = "#!lua
+/// A cursor's script, with what comes before and after it.
+macro_rules! cursor {
+    ($before:literal, $after:literal) => {
+        concat!(
+            "#!lua",
+            $before,
+            "
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local c = redis.call('HMGET', KEYS[1], 's', 'n')
@@ -31,21 +37,21 @@ local s, n = tonumber(c[1]) or 0, tonumber(c[2]) or 0
 local second = math.floor(now / 1000)
 if s < second then s, n = second, 0 end
 if n >= 80 then s, n = s + 1, 0 end
-redis.call('HSET', KEYS[1], 's', s, 'n', n + 1)
-return { s, n }";
-const CURSOR_RECORD: &str = "#!lua
+redis.call('HSET', KEYS[1], 's', s, 'n', n + 1)",
+            $after,
+            "
+return { s, n }"
+        )
+    };
+}
+const CURSOR: &str = cursor!("", "");
+const CURSOR_RECORD: &str = cursor!(
+    "
 local known = redis.call('GET', KEYS[2])
-if known then return known end
-local t = redis.call('TIME')
-local now = t[1] * 1000 + math.floor(t[2] / 1000)
-local c = redis.call('HMGET', KEYS[1], 's', 'n')
-local s, n = tonumber(c[1]) or 0, tonumber(c[2]) or 0
-local second = math.floor(now / 1000)
-if s < second then s, n = second, 0 end
-if n >= 80 then s, n = s + 1, 0 end
-redis.call('HSET', KEYS[1], 's', s, 'n', n + 1)
-redis.call('SET', KEYS[2], struct.pack('<I4I4', s, n), 'EX', 86400)
-return { s, n }";
+if known then return known end",
+    "
+redis.call('SET', KEYS[2], struct.pack('<I4I4', s, n), 'EX', 86400)"
+);
 
 struct Bench {
     redis: Vec<MultiplexedConnection>,
