@@ -2,7 +2,8 @@
 //!
 //! Redis picks every slot: a script reads Redis `TIME` once, checks everything and only then writes. Each script is one
 //! text, joined at build time: `head` (constants), `clock`, the script's straight-line answer to its common case, and
-//! behind it the general path (`calendar`, `record`), whose functions are only created when they are needed.
+//! behind it the general path (`header`, `grid`, `seconds`, `hints`, `search`, `rules`, `book`, `calendar`, `record`), whose functions are
+//! only created when they are needed.
 //!
 //! | script | question |
 //! |---|---|
@@ -11,6 +12,9 @@
 //! | [`SETTLE`] | this is how the provider answered |
 //! | [`POLICY`] | set a budget's policy |
 //! | [`STATUS`] | what is known of a send |
+//! | [`CANCEL`] | end a send that was not claimed |
+//! | [`PAUSE`] | stop a budget, or let it go on |
+//! | [`QUOTE`] | when would so many sends leave? |
 //!
 //! Adding a script is one file with a header, one entry in [`SCRIPTS`] and one typed caller in `sendslot-shared`.
 //! A test reads the headers and holds them against the registry.
@@ -35,44 +39,74 @@ macro_rules! joined {
     };
 }
 
+/// A script whose general path has the whole calendar, and perhaps more, between its two own parts.
+macro_rules! calendar {
+    ($clock:literal, $straight:literal, $($rest:literal),+) => {
+        joined!($clock, $straight, "header", "grid", "seconds", "hints", "search", "rules", "book", "calendar", $($rest),+)
+    };
+}
+
 macro_rules! scripts {
     ($clock:literal) => {
         [
             Script {
                 name: "reserve",
-                source: joined!($clock, "reserve", "calendar", "reserve_general"),
+                source: calendar!($clock, "reserve", "record", "reserve_general"),
                 keys: &["cal", "policy", "record"],
                 args: &["send"],
             },
             Script {
                 name: "claim",
-                source: joined!($clock, "claim", "calendar", "record", "claim_general"),
+                source: calendar!($clock, "claim", "record", "claim_general"),
                 keys: &["cal", "policy", "record"],
                 args: &["copy"],
             },
             Script {
                 name: "settle",
-                source: joined!($clock, "settle", "calendar", "record", "settle_general"),
+                source: calendar!($clock, "settle", "record", "settle_general"),
                 keys: &["cal", "policy", "record"],
                 args: &["report"],
             },
             Script {
                 name: "policy",
-                source: joined!($clock, "policy", "calendar", "policy_general"),
+                source: calendar!($clock, "policy", "policy_general"),
                 keys: &["cal", "policy"],
-                args: &["compiled", "settings"],
+                args: &["compiled", "lanes", "quotas", "segments", "settings"],
             },
-            Script { name: "status", source: joined!($clock, "status"), keys: &["cal", "policy", "record"], args: &[] },
+            Script {
+                name: "status",
+                source: joined!($clock, "status", "header", "grid", "record", "status_general"),
+                keys: &["cal", "policy", "record"],
+                args: &[],
+            },
+            Script {
+                name: "cancel",
+                source: calendar!($clock, "cancel", "record", "cancel_general"),
+                keys: &["cal", "policy", "record"],
+                args: &[],
+            },
+            Script {
+                name: "pause",
+                source: calendar!($clock, "pause", "pause_general"),
+                keys: &["cal", "policy"],
+                args: &["pause"],
+            },
+            Script {
+                name: "quote",
+                source: calendar!($clock, "quote", "quote_general"),
+                keys: &["cal", "policy"],
+                args: &["question", "lane"],
+            },
         ]
     };
 }
 
 /// All scripts with the real clock, Redis `TIME`: the only ones that production can be given.
-pub const SCRIPTS: [Script; 5] = scripts!("clock");
+pub const SCRIPTS: [Script; 8] = scripts!("clock");
 
 /// All scripts with a virtual clock: the instant (microseconds since 1970) stands in the key [`VIRTUAL_CLOCK_KEY`].
 #[cfg(feature = "virtual-clock")]
-pub const VIRTUAL_SCRIPTS: [Script; 5] = scripts!("clock_virtual");
+pub const VIRTUAL_SCRIPTS: [Script; 8] = scripts!("clock_virtual");
 
 /// The key that a virtual clock reads.
 #[cfg(feature = "virtual-clock")]
@@ -88,6 +122,12 @@ pub const SETTLE: usize = 2;
 pub const POLICY: usize = 3;
 /// Reads what is known of a send and of its budget.
 pub const STATUS: usize = 4;
+/// Cancels a send.
+pub const CANCEL: usize = 5;
+/// Pauses a budget.
+pub const PAUSE: usize = 6;
+/// Says when sends would leave.
+pub const QUOTE: usize = 7;
 
 #[cfg(test)]
 mod tests {
@@ -155,9 +195,16 @@ mod tests {
     fn names_are_unique_and_in_the_order_of_the_constants() {
         let names: BTreeSet<_> = SCRIPTS.iter().map(|s| s.name).collect();
         assert_eq!(names.len(), SCRIPTS.len());
-        for (index, name) in
-            [(RESERVE, "reserve"), (CLAIM, "claim"), (SETTLE, "settle"), (POLICY, "policy"), (STATUS, "status")]
-        {
+        for (index, name) in [
+            (RESERVE, "reserve"),
+            (CLAIM, "claim"),
+            (SETTLE, "settle"),
+            (POLICY, "policy"),
+            (STATUS, "status"),
+            (CANCEL, "cancel"),
+            (PAUSE, "pause"),
+            (QUOTE, "quote"),
+        ] {
             assert_eq!(SCRIPTS[index].name, name);
         }
     }

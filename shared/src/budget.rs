@@ -1,6 +1,7 @@
 //! policy.lua: setting a budget's policy, and reading it back.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use redis::Value;
 
@@ -9,6 +10,7 @@ use crate::keys;
 use crate::policy::{Compiled, InvalidPolicy, Policy, UnreadableSetting};
 use crate::reply;
 use crate::store::{Call, Store, StoreError};
+use crate::time::micros_up;
 
 /// Why a policy could not be set or read.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +33,7 @@ pub enum BudgetError {
 /// [`BudgetError`]; after [`BudgetError::Invalid`] nothing was changed.
 pub async fn set(store: &Store, budget: &BudgetName, policy: &Policy) -> Result<(u64, Compiled), BudgetError> {
     let compiled = policy.compile()?;
-    let mut args = vec![policy.header(&compiled)];
+    let mut args = policy.tables(&compiled).to_vec();
     for (name, value) in policy.settings() {
         args.push(name.as_bytes().to_vec());
         args.push(value.into_bytes());
@@ -42,6 +44,21 @@ pub async fn set(store: &Store, budget: &BudgetName, policy: &Policy) -> Result<
     let [version, ..] = reply::integers::<3>("policy", store.run(sendslot_lua::POLICY, call).await?)?;
     Ok((u64::try_from(version).unwrap_or(0), compiled))
 }
+
+/// Stops a budget's sends for a while, or (`None`) lets them go on. What comes up meanwhile is put back, and is booked again
+/// when the pause is over. Answers `false` for a budget without a policy.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn pause(store: &Store, budget: &BudgetName, rest: Option<Duration>) -> Result<bool, StoreError> {
+    let arg = micros_up(rest.unwrap_or_default()).to_le_bytes().to_vec();
+    let call = Call { keys: vec![keys::calendar(budget), keys::policy(budget)], args: vec![arg] };
+    let [known, ..] = reply::integers::<3>("pause", store.run(sendslot_lua::PAUSE, call).await?)?;
+    Ok(known == 1)
+}
+
+/// A pause without an end: until it is lifted.
+pub const UNTIL_RESUMED: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// A budget's policy and its version; `None` when it has none.
 ///

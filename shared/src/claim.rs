@@ -91,6 +91,22 @@ pub enum MoveReason {
     Capacity,
     /// An earlier worker's lease ended and the policy says `resend`.
     LeaseEnded,
+    /// A more urgent send, or one that was booked again, took its place.
+    Displaced,
+    /// A quota's window was used up.
+    Quota,
+    /// The provider refused it for the rate.
+    Throttled,
+    /// The provider could not be reached.
+    Unavailable,
+    /// Nobody knows how its call ended, and the policy says `resend`.
+    Unknown,
+    /// The fence held its call back.
+    NotStarted,
+    /// It was scheduled again after its slot had passed.
+    ScheduledAgain,
+    /// It was taken back from the dead letters.
+    Redrive,
 }
 
 impl MoveReason {
@@ -103,7 +119,36 @@ impl MoveReason {
             Self::Missed => "missed",
             Self::Capacity => "capacity",
             Self::LeaseEnded => "lease_ended",
+            Self::Displaced => "displaced",
+            Self::Quota => "quota",
+            Self::Throttled => "throttled",
+            Self::Unavailable => "unavailable",
+            Self::Unknown => "unknown",
+            Self::NotStarted => "not_started",
+            Self::ScheduledAgain => "scheduled_again",
+            Self::Redrive => "redrive",
         }
+    }
+}
+
+impl MoveReason {
+    pub(crate) fn from_code(code: i64) -> Option<Self> {
+        Some(match code {
+            20 => Self::Lost,
+            21 => Self::Cooldown,
+            22 => Self::Missed,
+            23 => Self::Capacity,
+            24 => Self::LeaseEnded,
+            25 => Self::Displaced,
+            27 => Self::Quota,
+            31 => Self::Throttled,
+            32 => Self::Unavailable,
+            33 => Self::Unknown,
+            35 => Self::NotStarted,
+            40 => Self::ScheduledAgain,
+            41 => Self::Redrive,
+            _ => return None,
+        })
     }
 }
 
@@ -170,6 +215,8 @@ pub struct NextSlot {
 pub enum PutBack {
     /// The rest of a wait that no timer holds.
     Hop,
+    /// The budget is paused.
+    Paused,
     /// The booking of a copy that may have been lost.
     Reissue,
     /// A new slot.
@@ -203,7 +250,7 @@ pub async fn claim(store: &Store, claim: Claim<'_>) -> Result<Answer, StoreError
     answer(store.run(sendslot_lua::CLAIM, call(&claim)).await?)
 }
 
-/// '<I4I4I4c8BI4dddI4' seq, tag, nonce, digest, lane, cost, slot, not_before, deadline, lease (ms)
+/// '<I4I4I4c8BI4dddI4' seq, tag, nonce, digest, extended, cost, slot, not_before, deadline, lease (ms)
 fn call(claim: &Claim<'_>) -> Call {
     let draft = &claim.envelope.draft;
     let mut arg = Vec::with_capacity(53);
@@ -211,12 +258,13 @@ fn call(claim: &Claim<'_>) -> Call {
     arg.extend(claim.envelope.tag.to_le_bytes());
     arg.extend(claim.nonce.to_le_bytes());
     arg.extend(draft.digest.0);
-    arg.push(0);
+    arg.push(draft.extended(0).into());
     arg.extend(draft.cost.to_le_bytes());
     arg.extend(micros(claim.envelope.at));
     arg.extend(micros(draft.not_before));
     arg.extend(micros(draft.deadline));
     arg.extend(u32::try_from(claim.lease.as_millis()).unwrap_or(u32::MAX).to_le_bytes());
+    draft.extend(&mut arg, 0);
     let keys = vec![keys::calendar(&draft.budget), keys::policy(&draft.budget), keys::record(&draft.budget, &draft.id)];
     Call { keys, args: vec![arg] }
 }
@@ -234,28 +282,18 @@ fn read([code, now, wait_us, seq, attempts, reason, lead_us, throttles]: [i64; 8
     let put_back = |why| Verdict::PutBack { slot: NextSlot { seq, at: now.plus(wait), wait, lead }, why };
     let verdict = match code {
         0 => Verdict::Send { lease: wait, attempt: attempts, throttles: u32::try_from(throttles).ok()? },
-        1 => Verdict::Wait { wait, moved: if reason == 0 { None } else { Some(moved(reason)?) } },
+        1 => Verdict::Wait { wait, moved: if reason == 0 { None } else { Some(MoveReason::from_code(reason)?) } },
         2 => Verdict::Done,
         3 => Verdict::Dead { reason: DeadReason::from_code(reason)?, attempts },
         4 => Verdict::Busy { wait },
         5 => put_back(PutBack::Reissue),
+        6 if reason == 28 => put_back(PutBack::Paused),
         6 => put_back(PutBack::Hop),
-        7 => put_back(PutBack::Rebooked(moved(reason)?)),
+        7 => put_back(PutBack::Rebooked(MoveReason::from_code(reason)?)),
         8 => Verdict::Hold,
         _ => return None,
     };
     Some(Answer { verdict, now })
-}
-
-fn moved(code: i64) -> Option<MoveReason> {
-    Some(match code {
-        20 => MoveReason::Lost,
-        21 => MoveReason::Cooldown,
-        22 => MoveReason::Missed,
-        23 => MoveReason::Capacity,
-        24 => MoveReason::LeaseEnded,
-        _ => return None,
-    })
 }
 
 #[cfg(test)]

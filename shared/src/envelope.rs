@@ -4,7 +4,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
 
 use crate::id::{BudgetName, LaneName, SendId};
-use crate::message::{Digest, Draft};
+use crate::message::{Digest, Draft, Recipient};
 use crate::settle::Ending;
 use crate::time::Instant;
 
@@ -79,6 +79,8 @@ struct Wire {
     #[serde(skip_serializing_if = "Option::is_none")]
     deadline_us: Option<Instant>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    recipient: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     report: Option<PendingReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     text: Option<String>,
@@ -117,10 +119,11 @@ impl Envelope {
             cost: draft.cost,
             seq: self.seq,
             tag: self.tag,
-            digest: format!("{:016x}", u64::from_be_bytes(draft.digest.0)),
+            digest: hex(draft.digest.0),
             at_us: self.at,
             not_before_us: draft.not_before,
             deadline_us: draft.deadline,
+            recipient: draft.recipient.map(|Recipient(key)| hex(key)),
             report: self.report,
             text,
             base64,
@@ -148,7 +151,11 @@ impl Envelope {
             (None, Some(text)) => STANDARD.decode(text).map_err(|_| InvalidEnvelope::Field("base64"))?,
             _ => return Err(InvalidEnvelope::Field("payload")),
         };
-        let digest = u64::from_str_radix(&wire.digest, 16).map_err(|_| InvalidEnvelope::Field("digest"))?;
+        let digest = Digest(unhex(&wire.digest).ok_or(InvalidEnvelope::Field("digest"))?);
+        let recipient = match &wire.recipient {
+            Some(text) => Some(Recipient(unhex(text).ok_or(InvalidEnvelope::Field("recipient"))?)),
+            None => None,
+        };
         if wire.cost == 0 || wire.cost >= 1 << 24 {
             return Err(InvalidEnvelope::Field("cost"));
         }
@@ -163,10 +170,19 @@ impl Envelope {
             cost: wire.cost,
             not_before: wire.not_before_us,
             deadline: wire.deadline_us,
-            digest: Digest(digest.to_be_bytes()),
+            recipient,
+            digest,
         };
         Ok(Self { draft, seq: wire.seq, tag: wire.tag, at: wire.at_us, report: wire.report })
     }
+}
+
+fn hex(bytes: [u8; 8]) -> String {
+    format!("{:016x}", u64::from_be_bytes(bytes))
+}
+
+fn unhex(text: &str) -> Option<[u8; 8]> {
+    u64::from_str_radix(text, 16).ok().map(u64::to_be_bytes)
 }
 
 /// Compact JSON with everything outside ASCII escaped.
@@ -203,7 +219,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn envelope(payload: impl Into<Vec<u8>>) -> Envelope {
-        let draft = Message::new("b", "order/42:a", payload).cost(3).check().unwrap();
+        let draft = Message::new("b", "order/42:a", payload).cost(3).lane("bulk").recipient("r").check().unwrap();
         Envelope::first(draft, 1, Instant::from_micros(1_796_009_220_822_123))
     }
 

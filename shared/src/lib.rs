@@ -4,24 +4,27 @@
 //! |---|---|
 //! | [`id`] | checked names: budget, send ID, lane |
 //! | [`time`] | instants of Redis' clock, SQS timers |
-//! | [`policy`] | a budget's numbers, and what is compiled from them |
+//! | [`policy`], [`limits`] | a budget's numbers, and what is compiled from them |
 //! | [`message`] | a message to be sent, as a caller gives it, and its digest |
 //! | [`envelope`] | a copy of a send as it travels on SQS |
 //! | [`store`] | the connection to Redis and the scripts |
-//! | [`reserve`], [`claim`], [`settle`], [`budget`], [`status`] | typed script calls |
 //! | [`sms`] | segments of an SMS text, for its cost |
+//! | [`reserve`], [`claim`], [`settle`], [`cancel`], [`budget`], [`quote`], [`status`] | typed script calls |
 //! | [`queue`] | SQS: batches, delays, errors |
 //!
 //! What may not enter: HTTP, the command line, provider calls, and anything called "helpers".
 
 pub mod budget;
+pub mod cancel;
 pub mod claim;
 pub mod envelope;
 pub mod id;
 mod keys;
+pub mod limits;
 pub mod message;
 pub mod policy;
 pub mod queue;
+pub mod quote;
 mod reply;
 pub mod reserve;
 pub mod settle;

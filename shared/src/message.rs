@@ -17,6 +17,7 @@ pub struct Message {
     cost: u32,
     not_before: Option<SystemTime>,
     deadline: Option<SystemTime>,
+    recipient: Option<String>,
 }
 
 impl Message {
@@ -33,6 +34,7 @@ impl Message {
             cost: 1,
             not_before: None,
             deadline: None,
+            recipient: None,
         }
     }
 
@@ -64,6 +66,14 @@ impl Message {
         self
     }
 
+    /// Who gets it, as a key of the caller's own (a phone number, an address, an account): sends to one recipient keep the
+    /// policy's `spacing`, and a recipient's cooldown stops only them. It travels as a digest and is never logged.
+    #[must_use]
+    pub fn recipient(mut self, key: impl Into<String>) -> Self {
+        self.recipient = Some(key.into());
+        self
+    }
+
     /// The caller's ID, unchecked.
     #[must_use]
     pub fn id(&self) -> &str {
@@ -87,10 +97,6 @@ impl Message {
         if self.cost >= 1 << 24 {
             return Err(InvalidMessage::CostOutOfRange { cost: self.cost });
         }
-        if self.lane != LaneName::DEFAULT {
-            LaneName::new(self.lane.clone())?;
-            return Err(InvalidMessage::UnknownLane { lane: self.lane });
-        }
         let not_before = self.not_before.map(Instant::from);
         let deadline = self.deadline.map(Instant::from);
         if let (Some(from), Some(to)) = (not_before, deadline)
@@ -98,15 +104,21 @@ impl Message {
         {
             return Err(InvalidMessage::DeadlineBeforeStart);
         }
-        let digest = digest(&self.payload, self.cost, &self.lane, not_before, deadline);
+        if self.recipient.as_deref() == Some("") {
+            return Err(InvalidMessage::EmptyRecipient);
+        }
+        let recipient = self.recipient.as_deref().map(Recipient::new);
+        let lane = LaneName::new(self.lane)?;
+        let digest = digest(&self.payload, self.cost, lane.as_str(), not_before, deadline, recipient);
         Ok(Draft {
             budget: BudgetName::new(self.budget)?,
             id: SendId::new(self.id)?,
-            lane: LaneName::new(self.lane)?,
+            lane,
             payload: self.payload,
             cost: self.cost,
             not_before,
             deadline,
+            recipient,
             digest,
         })
     }
@@ -127,12 +139,9 @@ pub enum InvalidMessage {
         /// The cost given.
         cost: u32,
     },
-    /// The budget has no such lane.
-    #[error("lane {lane:?} is unknown: this budget has the lane \"default\"")]
-    UnknownLane {
-        /// The lane given.
-        lane: String,
-    },
+    /// The recipient is the empty text.
+    #[error("the recipient is empty: name whom the message goes to, or leave it out")]
+    EmptyRecipient,
     /// The deadline lies before `not_before`.
     #[error("the deadline lies before not_before: no instant satisfies both")]
     DeadlineBeforeStart,
@@ -141,6 +150,20 @@ pub enum InvalidMessage {
 /// What a send is made of, in 8 bytes: the same ID with another digest is a conflict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Digest(pub [u8; 8]);
+
+/// A recipient's key, in 8 bytes of its SHA-256.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Recipient(pub [u8; 8]);
+
+impl Recipient {
+    fn new(key: &str) -> Self {
+        let mut out = [0; 8];
+        out.copy_from_slice(&Sha256::digest(key)[..8]);
+        // all zero means none
+        out[7] |= 1;
+        Self(out)
+    }
+}
 
 /// A checked message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -159,11 +182,36 @@ pub struct Draft {
     pub not_before: Option<Instant>,
     /// The latest instant.
     pub deadline: Option<Instant>,
-    /// Of payload, cost, lane, not_before and deadline.
+    /// Whom it goes to.
+    pub recipient: Option<Recipient>,
+    /// Of payload, cost, lane, not_before, deadline and recipient.
     pub digest: Digest,
 }
 
-fn digest(payload: &[u8], cost: u32, lane: &str, not_before: Option<Instant>, deadline: Option<Instant>) -> Digest {
+impl Draft {
+    /// Whether scripts have to be told more than the fixed fields: a lane by name, a recipient, flags.
+    pub(crate) fn extended(&self, flags: u8) -> bool {
+        flags > 0 || self.recipient.is_some() || self.lane.as_str() != LaneName::DEFAULT
+    }
+
+    /// 'c8B' recipient, flags, and the lane's name, when there is anything to say.
+    pub(crate) fn extend(&self, out: &mut Vec<u8>, flags: u8) {
+        if self.extended(flags) {
+            out.extend(self.recipient.map_or([0; 8], |Recipient(key)| key));
+            out.push(flags);
+            out.extend(self.lane.as_str().as_bytes());
+        }
+    }
+}
+
+fn digest(
+    payload: &[u8],
+    cost: u32,
+    lane: &str,
+    not_before: Option<Instant>,
+    deadline: Option<Instant>,
+    recipient: Option<Recipient>,
+) -> Digest {
     let mut hash = Sha256::new();
     let micros = |at: Option<Instant>| at.map_or(0, Instant::as_micros).to_le_bytes();
     hash.update((payload.len() as u64).to_le_bytes());
@@ -172,6 +220,10 @@ fn digest(payload: &[u8], cost: u32, lane: &str, not_before: Option<Instant>, de
     hash.update(micros(not_before));
     hash.update(micros(deadline));
     hash.update(lane);
+    if let Some(Recipient(key)) = recipient {
+        hash.update([0]);
+        hash.update(key);
+    }
     let mut out = [0; 8];
     out.copy_from_slice(&hash.finalize()[..8]);
     Digest(out)
@@ -197,6 +249,9 @@ mod tests {
             base().not_before(at),
             base().deadline(at),
             base().not_before(at).deadline(at),
+            base().lane("bulk"),
+            base().recipient("+31612345678"),
+            base().recipient("+31612345679"),
         ];
         for (i, a) in others.iter().enumerate() {
             assert_ne!(of(a.clone()), of(base()));
@@ -211,7 +266,8 @@ mod tests {
         let at = UNIX_EPOCH + Duration::from_secs(2_000_000_000);
         assert_eq!(base().cost(0).check(), Err(InvalidMessage::ZeroCost));
         assert_eq!(base().cost(1 << 24).check(), Err(InvalidMessage::CostOutOfRange { cost: 1 << 24 }));
-        assert!(matches!(base().lane("bulk").check(), Err(InvalidMessage::UnknownLane { .. })));
+        assert!(matches!(base().lane("Bulk").check(), Err(InvalidMessage::Name(InvalidName::Charset { .. }))));
+        assert_eq!(base().recipient("").check(), Err(InvalidMessage::EmptyRecipient));
         let early = at - Duration::from_secs(1);
         assert_eq!(base().not_before(at).deadline(early).check(), Err(InvalidMessage::DeadlineBeforeStart));
         assert!(matches!(Message::new("b", "", "x").check(), Err(InvalidMessage::Name(InvalidName::EmptyId))));

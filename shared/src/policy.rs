@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::id::LaneName;
+use crate::limits::{Adaptive, Lane, Quota, RampStep};
+
 /// What an outcome that nobody knows leads to: the request was written and no answer came, or a worker died between
 /// claim and settle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -39,6 +42,16 @@ pub struct Policy {
     pub max_attempts: u8,
     /// What an unknown outcome leads to.
     pub on_unknown: OnUnknown,
+    /// Priority classes. The lane `default` is always there; it is listed only when it has settings of its own.
+    pub lanes: Vec<Lane>,
+    /// Further limits in fixed windows; a send leaves at the earliest instant that all of them allow.
+    pub quotas: Vec<Quota>,
+    /// The least time between two sends to one recipient; each send must name its recipient then.
+    pub spacing: Option<Duration>,
+    /// How the limit changes at instants that are known ahead, ascending; `limit` holds before the first.
+    pub ramp: Vec<RampStep>,
+    /// The rate follows what the provider takes: down on each throttle, up again while it takes all.
+    pub adaptive: Option<Adaptive>,
 }
 
 /// The part of a limit that is scheduled: above 0, at most 1, to four decimals.
@@ -110,6 +123,14 @@ pub enum InvalidPolicy {
         /// The window.
         per: Duration,
     },
+    /// A lane, a quota, a step of the ramp or the adaptive rate contradicts itself or the limit.
+    #[error("{what}: {why}")]
+    Limits {
+        /// Which.
+        what: String,
+        /// What is wrong and what would work.
+        why: String,
+    },
     /// Another number is out of its range.
     #[error("{name} {given} is out of range: {range}")]
     Range {
@@ -135,12 +156,30 @@ pub struct Compiled {
     pub u0: u32,
     /// The largest cost taken.
     pub max_cost: u32,
-    gap_us: f64,
-    slack_us: f64,
-    burst_us: f64,
+    guard: Guard,
+    steps: Vec<(u32, u32, u32, Guard)>,
+}
+
+/// The guard's numbers, in microseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Guard {
+    gap: f64,
+    slack: f64,
+    burst: f64,
+}
+
+impl Guard {
+    fn new(limit: u32, headroom: f64, per_us: f64, max_cost: u32) -> Self {
+        let limit = f64::from(limit);
+        let gap = per_us / (headroom * limit);
+        let slack = (1.0 - headroom) * limit + 1.0 - 1e-6;
+        Self { gap, slack: slack * gap, burst: slack.max(f64::from(max_cost)) * gap }
+    }
 }
 
 const DAY: Duration = Duration::from_secs(86_400);
+/// Steps of an adaptive rate: it is a whole number of twentieths of the limit.
+pub(crate) const LEVELS: u8 = 20;
 const MIN_GRACE_US: f64 = 5_000.0;
 /// Taken off the grace: what rounding, the timer's resolution and a provider's own clock may cost.
 const MARGIN_US: f64 = 1_000.0;
@@ -160,7 +199,24 @@ impl Policy {
             max_cost: None,
             max_attempts: 5,
             on_unknown: OnUnknown::Park,
+            lanes: vec![],
+            quotas: vec![],
+            spacing: None,
+            ramp: vec![],
+            adaptive: None,
         }
+    }
+
+    /// The limits that hold at some time: the limit and the ramp's.
+    fn limits(&self) -> impl Iterator<Item = u32> {
+        std::iter::once(self.limit).chain(self.ramp.iter().map(|step| step.limit))
+    }
+
+    /// The largest cost taken: what is set, or what every limit and quota can hold.
+    #[must_use]
+    pub fn largest_cost(&self) -> u32 {
+        let all = self.limits().chain(self.quotas.iter().map(|quota| quota.units)).min();
+        self.max_cost.unwrap_or_else(|| all.unwrap_or(self.limit))
     }
 
     /// Checks the policy and computes what scripts work with.
@@ -169,9 +225,35 @@ impl Policy {
     /// [`InvalidPolicy`]: what is wrong and what would work.
     pub fn compile(&self) -> Result<Compiled, InvalidPolicy> {
         self.check_ranges()?;
-        let (num, den) = self.rate()?;
+        let (num, den) = self.rate(self.limit)?;
         let per_us = self.per.as_micros() as f64;
         let headroom = self.headroom.get();
+        let grace = self.grace_us(per_us, headroom)?;
+        let max_cost = self.largest_cost();
+        self.check_limits(max_cost)?;
+        // r (per + grace) + u0 < L + 1
+        let u0 = |limit: u32| {
+            let limit = f64::from(limit);
+            ((limit + 1.0 - headroom * limit * (per_us + grace) / per_us).ceil() - 1.0).max(1.0) as u32
+        };
+        let guard = |limit| Guard::new(limit, headroom, per_us, max_cost);
+        let mut steps = vec![];
+        for (from, limit) in std::iter::once((0, self.limit)).chain(self.ramp.iter().map(|s| (s.second(), s.limit))) {
+            let (num, den) = self.rate(limit)?;
+            steps.push((from, num, den, guard(limit)));
+        }
+        Ok(Compiled {
+            num,
+            den,
+            grace: Duration::from_micros(grace as u64),
+            u0: self.limits().map(u0).min().unwrap_or(1),
+            max_cost,
+            guard: guard(self.limit),
+            steps,
+        })
+    }
+
+    fn grace_us(&self, per_us: f64, headroom: f64) -> Result<f64, InvalidPolicy> {
         let grace = per_us * (1.0 - headroom) / (2.0 * headroom) - MARGIN_US;
         if grace < MIN_GRACE_US {
             let largest = per_us / (per_us + 2.0 * (MIN_GRACE_US + MARGIN_US));
@@ -182,23 +264,7 @@ impl Policy {
             });
         }
         // No later than a message may wait for its slot: a send that late has been overtaken by its backlog.
-        let grace = grace.floor().min(self.lead.as_micros() as f64 + 1_000_000.0);
-        let limit = f64::from(self.limit);
-        // r (per + grace) + u0 < L + 1
-        let u0 = (limit + 1.0 - headroom * limit * (per_us + grace) / per_us).ceil() - 1.0;
-        let gap_us = per_us / (headroom * limit);
-        let slack = (1.0 - headroom) * limit + 1.0 - 1e-6;
-        let max_cost = self.max_cost.unwrap_or(self.limit);
-        Ok(Compiled {
-            num,
-            den,
-            grace: Duration::from_micros(grace as u64),
-            u0: u0.max(1.0) as u32,
-            max_cost,
-            gap_us,
-            slack_us: slack * gap_us,
-            burst_us: slack.max(f64::from(max_cost)) * gap_us,
-        })
+        Ok(grace.floor().min(self.lead.as_micros() as f64 + 1_000_000.0))
     }
 
     /// The scheduled rate in units per second.
@@ -220,31 +286,49 @@ impl Policy {
         };
         let within =
             |value: Duration, low_ms: u64, high: Duration| value >= Duration::from_millis(low_ms) && value <= high;
-        let show = |value: Duration| format!("{value:?}");
         range(self.limit < 1 << 24, "limit", self.limit.to_string(), "at most 16,777,215 units")?;
         range(within(self.transit, 0, Duration::from_secs(60)), "transit", show(self.transit), "0 to 60 s")?;
         range(within(self.lead, 100, Duration::from_secs(60)), "lead", show(self.lead), "100 ms to 60 s")?;
         range(within(self.horizon, 1000, 14 * DAY), "horizon", show(self.horizon), "1 s to 14 days")?;
         range(within(self.dedup_ttl, 3_600_000, 30 * DAY), "dedup_ttl", show(self.dedup_ttl), "1 hour to 30 days")?;
-        let max_cost = self.max_cost.unwrap_or(self.limit);
+        let max_cost = self.largest_cost();
         range((1..1 << 24).contains(&max_cost), "max_cost", max_cost.to_string(), "1 to 16,777,215 units")?;
         range(self.max_attempts >= 1, "max_attempts", self.max_attempts.to_string(), "1 to 255")
     }
 
     /// h·L/per as a fraction in lowest terms.
-    fn rate(&self) -> Result<(u32, u32), InvalidPolicy> {
-        let num = u128::from(self.headroom.0) * u128::from(self.limit);
+    fn rate(&self, limit: u32) -> Result<(u32, u32), InvalidPolicy> {
+        let num = u128::from(self.headroom.0) * u128::from(limit);
         let den = 10 * self.per.as_millis();
         let divisor = gcd(num, den);
         let (num, den) = (num / divisor, den / divisor);
-        let fine = InvalidPolicy::Rate { limit: self.limit, headroom: self.headroom.get(), per: self.per };
+        let fine = InvalidPolicy::Rate { limit, headroom: self.headroom.get(), per: self.per };
+        // an adaptive rate is a twentieth of it, and its multiples
+        let steps = if self.adaptive.is_some() { u128::from(LEVELS) } else { 1 };
         // products of both, and of each with a million microseconds, must be exact in a double, with a bit to spare
-        if num * den >= 1 << 52 || num / den >= 1 << 24 {
+        if num * den * steps * steps >= 1 << 52 || num / den >= 1 << 24 {
             return Err(fine);
         }
-        match (u32::try_from(num), u32::try_from(den)) {
-            (Ok(num), Ok(den)) => Ok((num, den)),
+        match (u32::try_from(num * steps), u32::try_from(den * steps)) {
+            (Ok(_), Ok(_)) => Ok((num as u32, den as u32)),
             _ => Err(fine),
+        }
+    }
+
+    fn check_limits(&self, max_cost: u32) -> Result<(), InvalidPolicy> {
+        let units_per_s =
+            self.limits().filter_map(|limit| self.rate(limit).ok()).map(|(n, d)| n / d).max().unwrap_or(0);
+        crate::limits::check_lanes(&self.lanes, units_per_s)?;
+        crate::limits::check_quotas(&self.quotas, max_cost)?;
+        crate::limits::check_ramp(&self.ramp)?;
+        if let Some(adaptive) = self.adaptive {
+            adaptive.check(self.limits().min().unwrap_or(self.limit))?;
+        }
+        match self.spacing {
+            Some(given) if given < Duration::from_millis(1) || given > DAY => {
+                Err(InvalidPolicy::Range { name: "spacing", given: show(given), range: "1 ms to 24 hours" })
+            }
+            _ => Ok(()),
         }
     }
 
@@ -263,6 +347,11 @@ impl Policy {
             ("on_unknown", if self.on_unknown == OnUnknown::Park { "park" } else { "resend" }.to_owned()),
         ];
         settings.push(("max_cost", self.max_cost.map_or_else(String::new, |cost| cost.to_string())));
+        settings.push(("lanes", crate::limits::write_list(&self.lanes)));
+        settings.push(("quotas", crate::limits::write_list(&self.quotas)));
+        settings.push(("spacing_ms", self.spacing.map_or_else(String::new, |s| s.as_millis().to_string())));
+        settings.push(("ramp", crate::limits::write_list(&self.ramp)));
+        settings.push(("adaptive", self.adaptive.map_or_else(String::new, |a| a.to_string())));
         settings
     }
 
@@ -277,6 +366,11 @@ impl Policy {
         let ms = |name| Ok(Duration::from_millis(read(name, settings(name))?));
         let s = |name| Ok(Duration::from_secs(read(name, settings(name))?));
         let headroom: f64 = read("headroom", settings("headroom"))?;
+        // empty, or written by a version that did not know them: none
+        fn list<T: std::str::FromStr>(name: &'static str, text: Option<&str>) -> Result<Vec<T>, UnreadableSetting> {
+            text.unwrap_or_default().split_terminator(';').map(|item| read(name, Some(item))).collect()
+        }
+        let given = |name| settings(name).filter(|text| !text.is_empty());
         Ok(Self {
             limit: read("limit", settings("limit"))?,
             per: ms("per_ms")?,
@@ -289,27 +383,74 @@ impl Policy {
             max_cost: settings("max_cost").and_then(|text| text.parse().ok()),
             max_attempts: read("max_attempts", settings("max_attempts"))?,
             on_unknown: if settings("on_unknown") == Some("resend") { OnUnknown::Resend } else { OnUnknown::Park },
+            lanes: list("lanes", settings("lanes"))?,
+            quotas: list("quotas", settings("quotas"))?,
+            spacing: given("spacing_ms").map(|t| read("spacing_ms", Some(t)).map(Duration::from_millis)).transpose()?,
+            ramp: list("ramp", settings("ramp"))?,
+            adaptive: given("adaptive").map(|t| read("adaptive", Some(t))).transpose()?,
         })
     }
 
-    /// The header of a new calendar: the layout `HEADER` of calendar.lua, 128 bytes.
-    pub(crate) fn header(&self, compiled: &Compiled) -> Vec<u8> {
-        let u32s = |out: &mut Vec<u8>, values: &[u32]| values.iter().for_each(|v| out.extend(v.to_le_bytes()));
-        let f64s = |out: &mut Vec<u8>, values: &[f64]| values.iter().for_each(|v| out.extend(v.to_le_bytes()));
+    /// What policy.lua takes: the header of a new calendar, lanes, quotas, the ramp's segments.
+    pub(crate) fn tables(&self, compiled: &Compiled) -> [Vec<u8>; 4] {
+        let lanes = self.lanes.iter().flat_map(Lane::pack).collect();
+        let quotas = self.quotas.iter().flat_map(Quota::pack).collect();
+        let mut segments = vec![];
+        for (from, num, den, guard) in compiled.steps.iter().filter(|_| !self.ramp.is_empty()) {
+            u32s(&mut segments, &[*from, *num, *den]);
+            f64s(&mut segments, &[guard.gap, guard.slack, guard.burst]);
+        }
+        [self.header(compiled), lanes, quotas, segments]
+    }
+
+    /// The layout `HEADER` of header.lua, 196 bytes.
+    fn header(&self, compiled: &Compiled) -> Vec<u8> {
         let us = |value: Duration| u32::try_from(value.as_micros()).unwrap_or(u32::MAX);
         let s = |value: Duration| u32::try_from(value.as_secs()).unwrap_or(u32::MAX);
-        let mut out = Vec::with_capacity(128);
-        u32s(&mut out, &[0, 0, compiled.num, compiled.den, 0, us(compiled.grace)]);
-        f64s(&mut out, &[0.0, 0.0, compiled.gap_us, compiled.slack_us]);
+        let Compiled { num, den, guard, .. } = *compiled;
+        let mut out = Vec::with_capacity(196);
+        u32s(&mut out, &[0, 0, num, den, 0, us(compiled.grace)]);
+        f64s(&mut out, &[0.0, 0.0, guard.gap, guard.slack]);
         u32s(&mut out, &[us(self.lead)]);
-        out.extend([u8::from(self.on_unknown == OnUnknown::Resend), self.max_attempts, 1, 0]);
+        out.extend([u8::from(self.on_unknown == OnUnknown::Resend), self.max_attempts, 0, 0]);
         u32s(&mut out, &[us(self.transit), compiled.u0, compiled.max_cost, s(self.horizon), s(self.dedup_ttl), 0]);
-        u32s(&mut out, &[compiled.num, compiled.den]);
-        f64s(&mut out, &[0.0, compiled.burst_us]);
+        u32s(&mut out, &[num, den]);
+        f64s(&mut out, &[0.0, guard.burst]);
         let per_ms = u32::try_from(self.per.as_millis()).unwrap_or(u32::MAX);
         u32s(&mut out, &[per_ms, 0, 0, 0]);
+        u32s(&mut out, &[self.features(), 0, 0]);
+        let (floor, ceiling) = self.adaptive.map_or((LEVELS, LEVELS), |a| a.levels(self.limit));
+        out.extend([ceiling, floor, ceiling, 0]);
+        let spacing_us = self.spacing.map_or(0, |s| s.as_micros()) as f64;
+        f64s(&mut out, &[0.0, 0.0, 0.0, 0.0, spacing_us]);
+        u32s(&mut out, &[0, num, den]);
         out
     }
+
+    /// What bookings and claims have to look at besides the rate.
+    fn features(&self) -> u32 {
+        let default = |lane: &Lane| lane.name.as_str() == LaneName::DEFAULT;
+        let flags = [
+            (1, self.lanes.iter().any(Lane::binds)),
+            (2, !self.quotas.is_empty()),
+            (8, !self.ramp.is_empty()),
+            (16, self.adaptive.is_some()),
+            (32, self.lanes.iter().any(|lane| !default(lane))),
+        ];
+        flags.iter().filter(|(_, on)| *on).map(|(bit, _)| bit).sum()
+    }
+}
+
+fn show(value: Duration) -> String {
+    format!("{value:?}")
+}
+
+fn u32s(out: &mut Vec<u8>, values: &[u32]) {
+    values.iter().for_each(|v| out.extend(v.to_le_bytes()));
+}
+
+fn f64s(out: &mut Vec<u8>, values: &[f64]) {
+    values.iter().for_each(|v| out.extend(v.to_le_bytes()));
 }
 
 /// A setting in Redis that cannot be read.
@@ -329,6 +470,8 @@ fn gcd(a: u128, b: u128) -> u128 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::Share;
+    use crate::time::Instant;
 
     fn policy(limit: u32, headroom: f64) -> Policy {
         Policy { headroom: Headroom::new(headroom).unwrap(), ..Policy::per_second(limit) }
@@ -378,7 +521,20 @@ mod tests {
 
     #[test]
     fn settings_round_trip() {
-        let given = Policy { max_cost: Some(250), on_unknown: OnUnknown::Resend, ..policy(80, 0.9123) };
+        let lane = |name: &str| LaneName::new(name).unwrap();
+        let given = Policy {
+            max_cost: Some(250),
+            on_unknown: OnUnknown::Resend,
+            lanes: vec![
+                Lane { reserved: Share::new(0.2).unwrap(), max_wait: Some(DAY), ..Lane::new(lane("otp")) },
+                Lane { preempts: true, ..Lane::new(lane("now")) },
+            ],
+            quotas: vec![Quota { units: 50_000, window: DAY, offset_s: -3600 }, Quota::new(250, 60 * DAY / 1440)],
+            spacing: Some(Duration::from_secs(6)),
+            ramp: vec![RampStep { from: Instant::from_micros(1_796_083_200_000_000), limit: 200 }],
+            adaptive: Some(Adaptive { floor: 10, ceiling: Some(60) }),
+            ..policy(80, 0.9123)
+        };
         let settings = given.settings();
         let find = |name: &str| settings.iter().find(|(n, _)| *n == name).map(|(_, v)| v.as_str());
         assert_eq!(Policy::from_settings(find).unwrap(), given);
@@ -387,6 +543,6 @@ mod tests {
     #[test]
     fn the_header_has_the_layout_of_the_scripts() {
         let p = policy(100, 0.95);
-        assert_eq!(p.header(&p.compile().unwrap()).len(), 128);
+        assert_eq!(p.header(&p.compile().unwrap()).len(), 196);
     }
 }

@@ -44,6 +44,10 @@ impl Fields<'_> {
         self.take().map(u32::from_le_bytes)
     }
 
+    pub(crate) fn u48(&mut self) -> Option<u64> {
+        self.take::<6>().map(|[a, b, c, d, e, f]| u64::from_le_bytes([a, b, c, d, e, f, 0, 0]))
+    }
+
     pub(crate) fn i64(&mut self) -> Option<i64> {
         self.take().map(i64::from_le_bytes)
     }

@@ -14,6 +14,59 @@ use crate::time::{DelaySeconds, Instant, Timer};
 /// The most sends that one call books.
 pub const MAX_BATCH: usize = 500;
 
+/// Why a slot is not earlier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BoundBy {
+    /// Nothing: it is the first one that SQS and a worker can meet (`transit`).
+    Transit,
+    /// The rate: earlier slots are taken.
+    Rate,
+    /// Its own `not_before`.
+    NotBefore,
+    /// A cooldown.
+    Cooldown,
+    /// A quota.
+    Quota,
+    /// The spacing between sends to its recipient.
+    Spacing,
+    /// What is reserved for other lanes.
+    Lanes,
+    /// Nothing: it takes the place of a send of another lane.
+    TakeOver,
+}
+
+impl BoundBy {
+    /// For people, logs and JSON.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Transit => "transit",
+            Self::Rate => "rate",
+            Self::NotBefore => "not_before",
+            Self::Cooldown => "cooldown",
+            Self::Quota => "quota",
+            Self::Spacing => "spacing",
+            Self::Lanes => "lanes",
+            Self::TakeOver => "take_over",
+        }
+    }
+
+    /// RULES in book.lua.
+    pub(crate) fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            0 => Self::Transit,
+            1 => Self::Rate,
+            2 => Self::NotBefore,
+            3 => Self::Cooldown,
+            4 => Self::Quota,
+            5 => Self::Spacing,
+            6 => Self::Lanes,
+            7 => Self::TakeOver,
+            _ => return None,
+        })
+    }
+}
+
 /// A booked slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Booking {
@@ -25,6 +78,8 @@ pub struct Booking {
     pub at: Instant,
     /// The booking stood before this call.
     pub existing: bool,
+    /// Which rule bound the slot; not known of a booking that stood before.
+    pub bound_by: Option<BoundBy>,
     wait: Duration,
     lead: Duration,
     answered: Monotonic,
@@ -90,6 +145,20 @@ pub enum Refusal {
         /// The largest cost allowed.
         max_cost: u32,
     },
+    /// The policy has no such lane.
+    #[error(
+        "this budget has no such lane: `sendslot budget get NAME` lists them, `sendslot budget set NAME --lane …` adds one"
+    )]
+    UnknownLane,
+    /// The policy has a spacing, and the message names no recipient.
+    #[error("this budget spaces sends to one recipient: name the message's recipient")]
+    NoRecipient,
+    /// The first free slot is further ahead than the lane's longest wait.
+    #[error("this lane is full: offer the message again in {retry_after:?}")]
+    Full {
+        /// When it may be offered again; whole seconds, at least 1 s.
+        retry_after: Duration,
+    },
     /// The budget has no policy.
     #[error("this budget has no policy: set one with `sendslot budget set NAME --limit UNITS`")]
     UnknownBudget,
@@ -108,6 +177,27 @@ pub async fn reserve(
     budget: &BudgetName,
     drafts: &[&Draft],
 ) -> Result<Vec<Result<Booking, Refusal>>, StoreError> {
+    book(store, budget, drafts, 0).await
+}
+
+/// Books a send anew that had ended as failed, expired or unknown: from a dead letter. All other answers are those of
+/// [`reserve`]; past its deadline it is refused.
+///
+/// # Errors
+/// [`StoreError`]; asking again is safe.
+pub async fn redrive(store: &Store, draft: &Draft) -> Result<Result<Booking, Refusal>, StoreError> {
+    let mut answers = book(store, &draft.budget, &[draft], REDRIVE).await?;
+    answers.pop().ok_or_else(|| reply::wrong("reserve", &"no answer"))
+}
+
+const REDRIVE: u8 = 1;
+
+async fn book(
+    store: &Store,
+    budget: &BudgetName,
+    drafts: &[&Draft],
+    flags: u8,
+) -> Result<Vec<Result<Booking, Refusal>>, StoreError> {
     if drafts.is_empty() {
         return Ok(vec![]);
     }
@@ -117,7 +207,7 @@ pub async fn reserve(
     let mut call = Call { keys: vec![keys::calendar(budget), keys::policy(budget)], args: vec![] };
     for draft in drafts {
         call.keys.push(keys::record(budget, &draft.id));
-        call.args.push(pack(draft));
+        call.args.push(pack(draft, flags));
     }
     let mut items = reply::array("reserve", store.run(sendslot_lua::RESERVE, call).await?)?.into_iter();
     let answered = Monotonic::now();
@@ -130,14 +220,15 @@ pub async fn reserve(
     answers.filter(|a| a.len() == drafts.len()).ok_or_else(|| reply::wrong("reserve", &"another number of answers"))
 }
 
-/// '<c8BI4dd' digest, lane, cost, not_before, deadline
-fn pack(draft: &Draft) -> Vec<u8> {
-    let mut out = Vec::with_capacity(29);
+/// '<c8BI4dd' digest, extended, cost, not_before, deadline
+fn pack(draft: &Draft, flags: u8) -> Vec<u8> {
+    let mut out = Vec::with_capacity(64);
     out.extend(draft.digest.0);
-    out.push(0);
+    out.push(draft.extended(flags).into());
     out.extend(draft.cost.to_le_bytes());
     out.extend(micros(draft.not_before));
     out.extend(micros(draft.deadline));
+    draft.extend(&mut out, flags);
     out
 }
 
@@ -163,8 +254,11 @@ impl Read {
         let wait = Duration::from_micros(u64::try_from(wait_us).unwrap_or(0));
         let at = Instant::from_micros(self.now.checked_add_signed(wait_us)?);
         let Read { lead, answered, .. } = *self;
-        Some(match code {
-            0 | 1 => Ok(Booking { seq, slot: (second, position), at, existing: code == 1, wait, lead, answered }),
+        let bound_by = if code % 32 == 0 { Some(BoundBy::from_code(code / 32)?) } else { None };
+        Some(match code % 32 {
+            0 | 1 => {
+                Ok(Booking { seq, slot: (second, position), at, existing: code == 1, bound_by, wait, lead, answered })
+            }
             2 => Err(Refusal::Conflict),
             3 => Err(Refusal::InProgress),
             4 => Err(Refusal::AlreadySent),
@@ -175,6 +269,11 @@ impl Read {
             9 => Err(Refusal::PastDeadline { would_be_at: at, would_be_in: wait }),
             10 => Err(Refusal::TooFar { would_be_in: wait }),
             11 => Err(Refusal::CostTooLarge { max_cost: position }),
+            12 => Err(Refusal::UnknownLane),
+            13 => Err(Refusal::NoRecipient),
+            14 => {
+                Err(Refusal::Full { retry_after: Duration::from_secs(wait.as_millis().div_ceil(1000).max(1) as u64) })
+            }
             _ => return None,
         })
     }

@@ -31,6 +31,25 @@ pub enum Ending {
     NotStarted,
 }
 
+/// A rest that a provider asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cooldown {
+    /// How long.
+    pub rest: Duration,
+    /// Whom it concerns.
+    pub scope: Scope,
+}
+
+/// Whom a throttle concerns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Scope {
+    /// The whole budget rests.
+    #[default]
+    Account,
+    /// Only sends to this recipient rest; of a send that names none, only the send itself.
+    Recipient,
+}
+
 /// One report.
 #[derive(Debug, Clone, Copy)]
 pub struct Report<'a> {
@@ -42,8 +61,8 @@ pub struct Report<'a> {
     pub ending: Ending,
     /// Not booked again before this is over.
     pub delay: Duration,
-    /// How long the whole budget rests.
-    pub cooldown: Option<Duration>,
+    /// How long the whole budget rests, or its recipient.
+    pub cooldown: Option<Cooldown>,
     /// Since the call began.
     pub elapsed: Duration,
 }
@@ -78,10 +97,13 @@ pub async fn settle(store: &Store, report: Report<'_>) -> Result<Action, StoreEr
     action(value)
 }
 
-/// '<BI4I4I4c8BI4dddd' outcome, seq, tag, nonce, digest, lane, cost, delay, cooldown, elapsed, deadline
+/// '<BI4I4I4c8BI4dddd' outcome, seq, tag, nonce, digest, extended, cost, delay, cooldown, elapsed, deadline
 fn pack(report: &Report<'_>) -> Vec<u8> {
     let draft = &report.envelope.draft;
-    let mut arg = Vec::with_capacity(58);
+    let of_recipient = report.cooldown.is_some_and(|cooldown| cooldown.scope == Scope::Recipient);
+    let cooldown = report.cooldown.filter(|_| !of_recipient || draft.recipient.is_some());
+    let flags = u8::from(of_recipient);
+    let mut arg = Vec::with_capacity(96);
     arg.push(match report.ending {
         Ending::Sent => 0,
         Ending::Throttled => 1,
@@ -94,12 +116,13 @@ fn pack(report: &Report<'_>) -> Vec<u8> {
     arg.extend(report.envelope.tag.to_le_bytes());
     arg.extend(report.nonce.to_le_bytes());
     arg.extend(draft.digest.0);
-    arg.push(0);
+    arg.push(draft.extended(flags).into());
     arg.extend(draft.cost.to_le_bytes());
     arg.extend(micros_up(report.delay).to_le_bytes());
-    arg.extend(micros_up(report.cooldown.unwrap_or_default()).to_le_bytes());
+    arg.extend(micros_up(cooldown.map(|c| c.rest).unwrap_or_default()).to_le_bytes());
     arg.extend(micros_up(report.elapsed).to_le_bytes());
     arg.extend(micros(draft.deadline));
+    draft.extend(&mut arg, flags);
     arg
 }
 

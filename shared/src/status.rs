@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use redis::Value;
 
-use crate::id::{BudgetName, SendId};
+use crate::claim::MoveReason;
+use crate::id::{BudgetName, LaneName, SendId};
 use crate::keys;
 use crate::reply;
+use crate::reserve::BoundBy;
 use crate::store::{Call, Store, StoreError};
 use crate::time::Instant;
 
@@ -44,7 +46,7 @@ impl SendState {
         }
     }
 
-    fn from_code(code: i64) -> Option<Self> {
+    pub(crate) fn from_code(code: i64) -> Option<Self> {
         Some(match code {
             1 => Self::Booked,
             2 => Self::Claimed,
@@ -58,8 +60,50 @@ impl SendState {
     }
 }
 
-/// What is known of a send.
+/// One event of a send's life, in Redis' words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// It got its first slot.
+    Booked {
+        /// When, to a hundredth of a second.
+        at: Instant,
+        /// Which rule bound the slot.
+        bound_by: BoundBy,
+    },
+    /// It moved to another slot.
+    Moved {
+        /// When.
+        at: Instant,
+        /// Why.
+        why: MoveReason,
+        /// The instant it left; `None` when that booking was void.
+        from: Option<Instant>,
+        /// The instant it got.
+        to: Instant,
+        /// Which rule bound the new slot.
+        bound_by: BoundBy,
+    },
+    /// A worker holds it.
+    Claimed {
+        /// Until then.
+        lease_ends: Instant,
+    },
+    /// The provider was called.
+    Called {
+        /// When the call that settled it began.
+        at: Instant,
+    },
+    /// It ended.
+    Settled {
+        /// When.
+        at: Instant,
+        /// As what.
+        state: SendState,
+    },
+}
+
+/// What is known of a send.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SendStatus {
     /// Its state.
     pub state: SendState,
@@ -79,10 +123,14 @@ pub struct SendStatus {
     pub at: Option<Instant>,
     /// Until the slot; zero when it has passed.
     pub wait: Duration,
+    /// Its lane; `None` when the policy has it no longer.
+    pub lane: Option<LaneName>,
+    /// What happened to it, oldest first; of its moves the last 32.
+    pub history: Vec<Event>,
 }
 
 /// What is known of a budget.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BudgetStatus {
     /// Redis' clock.
     pub now: Instant,
@@ -92,6 +140,10 @@ pub struct BudgetStatus {
     pub cooldown_until: Option<Instant>,
     /// The end of the last second with a booking.
     pub booked_until: Option<Instant>,
+    /// The end of the pause in force.
+    pub paused_until: Option<Instant>,
+    /// The units per second that are booked now: what the ramp and the adaptive rate make of the policy's.
+    pub rate: Option<f64>,
 }
 
 /// Reads both; the send's part is `None` when Redis has no record of it.
@@ -109,8 +161,7 @@ pub async fn status(
 
 fn parse(value: Value) -> Result<(BudgetStatus, Option<SendStatus>), StoreError> {
     let items = reply::array("status", value)?;
-    let numbers: Option<Vec<i64>> = items.iter().map(reply::integer).collect();
-    numbers.as_deref().and_then(read).ok_or_else(|| reply::wrong("status", &items))
+    read(&items).ok_or_else(|| reply::wrong("status", &items))
 }
 
 /// Reads many sends of one budget in one round trip, in their order.
@@ -140,32 +191,95 @@ pub async fn budget_status(store: &Store, budget: &BudgetName) -> Result<BudgetS
     parse(store.run(sendslot_lua::STATUS, Call { keys, args: vec![] }).await?).map(|(budget, _)| budget)
 }
 
-fn read(numbers: &[i64]) -> Option<(BudgetStatus, Option<SendStatus>)> {
-    let instant = |n: i64| u64::try_from(n).ok().filter(|n| *n > 0).map(Instant::from_micros);
-    let (&[now, policy, cool, booked], rest) = numbers.split_first_chunk::<4>()?;
+fn instant(n: i64) -> Option<Instant> {
+    u64::try_from(n).ok().filter(|n| *n > 0).map(Instant::from_micros)
+}
+
+fn millis(n: u64) -> Instant {
+    Instant::from_micros(n * 1000)
+}
+
+fn integers<const N: usize>(items: &[Value]) -> Option<([i64; N], &[Value])> {
+    let (head, rest) = items.split_first_chunk::<N>()?;
+    let mut numbers = [0; N];
+    for (number, item) in numbers.iter_mut().zip(head) {
+        *number = reply::integer(item)?;
+    }
+    Some((numbers, rest))
+}
+
+fn read(items: &[Value]) -> Option<(BudgetStatus, Option<SendStatus>)> {
+    let ([now, policy, cool, booked, paused, _level, num, den], rest) = integers::<8>(items)?;
     let now = instant(now)?;
     let budget = BudgetStatus {
         now,
         has_policy: policy == 1,
         cooldown_until: instant(cool),
         booked_until: instant(booked).filter(|at| *at > now),
+        paused_until: instant(paused),
+        rate: (den > 0).then(|| num as f64 / den as f64),
     };
-    if rest.is_empty() {
-        return Some((budget, None));
-    }
-    let &[state, seq, attempts, throttles, hops, cost, second, position, at, _lease] = rest.first_chunk::<10>()?;
+    let send = if rest.is_empty() { None } else { Some(send(rest, now)?) };
+    Some((budget, send))
+}
+
+fn send(items: &[Value], now: Instant) -> Option<SendStatus> {
+    let ([state, seq, attempts, throttles, hops, cost, second, position, at, time, origin, called], rest) =
+        integers::<12>(items)?;
     let number = |n: i64| u32::try_from(n).ok();
-    let at = instant(at);
-    let send = SendStatus {
-        state: SendState::from_code(state)?,
+    let state = SendState::from_code(state)?;
+    let (at, second, origin) = (instant(at), number(second)?, number(origin)?);
+    let (Value::BulkString(lane), moves) = rest.split_first()? else { return None };
+    let mut history: Vec<Event> = moves.iter().map(moved).collect::<Option<_>>()?;
+    if history.is_empty() && second > 0 {
+        history.push(booked(second, origin)?);
+    }
+    let time = u64::try_from(time).ok()?;
+    match state {
+        SendState::Booked => {}
+        SendState::Claimed => history.push(Event::Claimed { lease_ends: millis(time) }),
+        SendState::Sent => {
+            history.push(Event::Called { at: millis(time.saturating_sub(u64::try_from(called).ok()?)) });
+            history.push(Event::Settled { at: millis(time), state });
+        }
+        _ => history.push(Event::Settled { at: millis(time), state }),
+    }
+    Some(SendStatus {
+        state,
         seq: number(seq)?,
         attempts: number(attempts)?,
         throttles: number(throttles)?,
         hops: number(hops)?,
         cost: number(cost)?,
-        slot: (number(second)?, number(position)?),
+        slot: (second, number(position)?),
         at,
         wait: Duration::from_micros(at.map_or(0, |at| at.as_micros().saturating_sub(now.as_micros()))),
-    };
-    Some((budget, Some(send)))
+        lane: String::from_utf8(lane.clone()).ok().and_then(|name| LaneName::new(name).ok()),
+        history,
+    })
+}
+
+/// (seconds from the booking to the slot * 128 + hundredths of the booking) * 16 + rule
+fn booked(second: u32, origin: u32) -> Option<Event> {
+    let hundredths = u64::from(second.saturating_sub(origin / 2048)) * 100 + u64::from(origin / 16 % 128);
+    let bound_by = BoundBy::from_code(u8::try_from(origin % 16).ok()?)?;
+    Some(Event::Booked { at: Instant::from_micros(hundredths * 10_000), bound_by })
+}
+
+/// '<BBI6I6I6' why, rule, when, from, to (ms)
+fn moved(item: &Value) -> Option<Event> {
+    let Value::BulkString(bytes) = item else { return None };
+    let mut fields = reply::Fields(bytes);
+    let (why, rule) = (fields.u8()?, fields.u8()?);
+    let (at, from, to) = (fields.u48()?, fields.u48()?, fields.u48()?);
+    if why == 0 {
+        return Some(Event::Booked { at: millis(at), bound_by: BoundBy::from_code(rule)? });
+    }
+    Some(Event::Moved {
+        at: millis(at),
+        why: MoveReason::from_code(why.into())?,
+        from: (from > 0).then_some(millis(from)),
+        to: millis(to),
+        bound_by: BoundBy::from_code(rule)?,
+    })
 }

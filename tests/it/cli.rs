@@ -270,7 +270,7 @@ async fn a_message_that_is_none_is_named_and_the_rest_goes_on() {
         (json!({ "id": "big", "payload": "x", "cost": 101 }), &["above 100 units", "split"]),
         (json!({ "id": "huge", "payload": "x", "cost": 1 << 24 }), &["16777216", "16,777,215"]),
         (json!({ "id": "large", "payload": large }), &["has 10", "bytes", "1048576 is the most", "reference"]),
-        (json!({ "id": "lane", "payload": "x", "lane": "vip" }), &["\"vip\"", "\"default\""]),
+        (json!({ "id": "lane", "payload": "x", "lane": "vip" }), &["no such lane", "budget get", "--lane"]),
         (
             json!({ "id": "when", "payload": "x", "not_before": "2026-12-02T00:00:00Z", "deadline": "2026-12-01T00:00:00Z" }),
             &["before not_before"],

@@ -135,7 +135,7 @@ async fn a_thousand_messages_come_back_in_order_and_stand_on_the_queue() {
     let ids: Vec<SendId> = (0..1000).map(|i| SendId::new(format!("m{i}")).unwrap()).collect();
     let known = status::status_all(&bench.store, &bench.budget, &ids.iter().collect::<Vec<_>>()).await.unwrap();
     let slots: Vec<_> = results.iter().map(|result| result.as_ref().unwrap().slot()).collect();
-    assert_eq!(slots, known.iter().map(|send| send.unwrap().slot).collect::<Vec<_>>());
+    assert_eq!(slots, known.iter().map(|send| send.as_ref().unwrap().slot).collect::<Vec<_>>());
     assert_eq!(slots.iter().collect::<HashSet<_>>().len(), 1000, "no slot twice");
     assert!(slots.is_sorted(), "B10: the order inside a lane is arrival order");
     assert_eq!(queue.len().await, 1000);

@@ -7,7 +7,7 @@ use sendslot_shared::envelope::{Envelope, fresh_tag};
 use sendslot_shared::message::Message;
 use sendslot_shared::policy::{OnUnknown, Policy};
 use sendslot_shared::reserve::Refusal;
-use sendslot_shared::settle::{Action, Ending};
+use sendslot_shared::settle::{Action, Cooldown, Ending, Scope};
 use sendslot_shared::status::SendState;
 use sendslot_shared::time::Instant;
 use sendslot_tests::{Bench, LEASE, SECOND, START, costing, draft, on_each_redis, per_second};
@@ -306,9 +306,13 @@ async fn a_missed_slot_is_not_a_permission() {
         assert_send(bench.verdict(&copies[53], 1).await, 1);
         let Verdict::Wait { wait, moved } = bench.verdict(&missed, 1).await else { panic!("it books anew") };
         assert_eq!(moved, Some(MoveReason::Missed));
-        // behind the backlog, close enough to wait for
-        let end = bookings[199].unwrap().at.as_micros();
+        // it takes the place of the next one that waits: a tenth of a second is for sends like it
         let now = copies[53].at.unwrap().as_micros();
+        assert_eq!(now + wait.as_micros() as u64, copies[54].at.unwrap().as_micros());
+        let displaced = bench.verdict(&copies[54], 1).await;
+        // and that one goes behind the backlog, close enough to wait for
+        let Verdict::Wait { wait, moved: Some(MoveReason::Displaced) } = displaced else { panic!("{displaced:?}") };
+        let end = bookings[199].unwrap().at.as_micros();
         assert!((end..end + 11_000).contains(&(now + wait.as_micros() as u64)));
         assert_eq!(bench.status(&missed.draft).await.unwrap().seq, 1, "a near re-booking keeps seq");
         assert!(matches!(bench.verdict(late, 9).await, Verdict::Busy { .. }));
@@ -342,8 +346,13 @@ async fn a_far_rebooking_is_put_back_with_a_new_seq() {
             go_to_slot(&bench, &first(i)).await;
             assert_send(bench.verdict(&first(i), 1).await, 1);
         }
-        let (slot, why) = put_back(bench.verdict(&copy, 9).await);
-        assert_eq!((slot.seq, why), (2, PutBack::Rebooked(MoveReason::Missed)));
+        // it takes the place of one that waits, in the second that has one for sends like it
+        let moved = bench.verdict(&copy, 9).await;
+        assert!(matches!(moved, Verdict::Wait { moved: Some(MoveReason::Missed), .. }), "{moved:?}");
+        let taken = bench.status(&copy.draft).await.unwrap().slot;
+        let displaced = (1..100).find(|i| bookings[*i].unwrap().slot == taken).unwrap();
+        let (slot, why) = put_back(bench.verdict(&first(displaced), 9).await);
+        assert_eq!((slot.seq, why), (2, PutBack::Rebooked(MoveReason::Displaced)));
         assert!(slot.wait > Duration::from_secs(9), "{slot:?}");
     })
     .await;
@@ -454,7 +463,7 @@ async fn a_throttle_rests_the_budget_once_for_all_late_replies() {
                 nonce: 1,
                 ending: Ending::Throttled,
                 delay: Duration::from_millis(10),
-                cooldown: Some(hint),
+                cooldown: Some(Cooldown { rest: hint, scope: Scope::Account }),
                 // all calls began before the first reply
                 elapsed: Duration::from_micros(now - start + 1),
             };
@@ -490,9 +499,10 @@ async fn a_slot_inside_a_cooldown_is_moved_and_one_behind_it_is_not() {
         assert_send(bench.verdict(&copies[0], 1).await, 1);
         let rest = Some(Duration::from_secs(2));
         let _ = bench.settle_with(&copies[0], 1, Ending::Throttled, Duration::ZERO, rest).await;
-        let Verdict::PutBack { slot, why } = bench.verdict(&copies[1], 1).await else { panic!() };
+        let verdict = bench.verdict(&copies[1], 1).await;
+        let Verdict::PutBack { slot, why } = verdict else { panic!("{verdict:?}") };
         assert_eq!(why, PutBack::Rebooked(MoveReason::Cooldown));
-        assert!(slot.at > copies[49].at.unwrap(), "behind the backlog");
+        assert!(slot.wait >= Duration::from_secs(2), "behind the cooldown");
         bench.set_clock(copies[30].at.unwrap().as_micros()).await;
         assert_send(bench.verdict(&copies[30], 1).await, 1);
     })

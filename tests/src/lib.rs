@@ -15,7 +15,7 @@ use sendslot_shared::id::BudgetName;
 use sendslot_shared::message::{Draft, Message};
 use sendslot_shared::policy::{Headroom, Policy};
 use sendslot_shared::reserve::{self, Booking, Refusal};
-use sendslot_shared::settle::{self, Action, Ending, Report};
+use sendslot_shared::settle::{self, Action, Cooldown, Ending, Report, Scope};
 use sendslot_shared::store::Store;
 use sendslot_shared::{budget, status};
 
@@ -123,8 +123,9 @@ impl Bench {
         nonce: u32,
         ending: Ending,
         delay: Duration,
-        cooldown: Option<Duration>,
+        rest: Option<Duration>,
     ) -> Action {
+        let cooldown = rest.map(|rest| Cooldown { rest, scope: Scope::Account });
         let report = Report { envelope, nonce, ending, delay, cooldown, elapsed: Duration::ZERO };
         settle::settle(&self.store, report).await.expect("Redis answers")
     }

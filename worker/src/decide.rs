@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use sendslot_shared::settle::Ending;
+use sendslot_shared::settle::{Cooldown, Ending};
 
 use crate::backoff::Backoff;
-use crate::provider::{Outcome, Scope};
+use crate::provider::Outcome;
 
 /// What is reported of one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,8 +13,8 @@ pub(crate) struct Decision {
     pub(crate) ending: Ending,
     /// The send is not booked again before this is over.
     pub(crate) delay: Duration,
-    /// The whole budget rests that long.
-    pub(crate) cooldown: Option<Duration>,
+    /// The whole budget rests, or its recipient.
+    pub(crate) cooldown: Option<Cooldown>,
     /// For the dead letter and the log.
     pub(crate) error: String,
 }
@@ -37,7 +37,7 @@ pub(crate) fn decide(outcome: &Outcome, failures: u32, backoff: Backoff, jitter:
         }
         Outcome::Throttled { retry_after, scope } => Decision {
             delay: wait.max(hint(retry_after).unwrap_or_default()),
-            cooldown: hint(retry_after).filter(|_| *scope == Scope::Account),
+            cooldown: hint(retry_after).map(|rest| Cooldown { rest, scope: *scope }),
             ..plain(Ending::Throttled, "throttled")
         },
     }
@@ -46,11 +46,13 @@ pub(crate) fn decide(outcome: &Outcome, failures: u32, backoff: Backoff, jitter:
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::provider::Scope;
 
     #[test]
     fn each_outcome_has_its_ending_delay_and_cooldown() {
         let s = Duration::from_secs;
         let hint = Some(s(9));
+        let rest = |rest_s, scope| Some(Cooldown { rest: s(rest_s), scope });
         let error = || "boom".to_owned();
         let throttled = |retry_after, scope| Outcome::Throttled { retry_after, scope };
         let cases = [
@@ -61,10 +63,10 @@ mod tests {
             (Outcome::Unavailable { retry_after: hint, error: error() }, Ending::Unavailable, 9, None),
             // R1: no hint still backs off
             (throttled(None, Scope::Account), Ending::Throttled, 2, None),
-            (throttled(Some(s(1)), Scope::Account), Ending::Throttled, 2, Some(s(1))),
-            (throttled(hint, Scope::Account), Ending::Throttled, 9, hint),
+            (throttled(Some(s(1)), Scope::Account), Ending::Throttled, 2, rest(1, Scope::Account)),
+            (throttled(hint, Scope::Account), Ending::Throttled, 9, rest(9, Scope::Account)),
             // R8: a recipient's throttle stops nobody else
-            (throttled(hint, Scope::Recipient), Ending::Throttled, 9, None),
+            (throttled(hint, Scope::Recipient), Ending::Throttled, 9, rest(9, Scope::Recipient)),
         ];
         for (outcome, ending, delay_s, cooldown) in cases {
             let decision = decide(&outcome, 3, Backoff::default(), 0.5);

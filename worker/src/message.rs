@@ -94,6 +94,7 @@ impl<P: Provider> Delivery<'_, P> {
                 Verdict::PutBack { slot, why } => {
                     match why {
                         PutBack::Hop => tracing::debug!(id = %self.id(), wait_ms = ms(slot.wait), "hop"),
+                        PutBack::Paused => tracing::debug!(id = %self.id(), wait_ms = ms(slot.wait), "paused"),
                         PutBack::Reissue => tracing::debug!(id = %self.id(), seq = slot.seq, "reissue"),
                         PutBack::Rebooked(reason) => {
                             tracing::info!(id = %self.id(), reason = reason.as_str(), wait_ms = ms(slot.wait), "rebooked");

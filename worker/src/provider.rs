@@ -1,6 +1,8 @@
 use std::future::Future;
 use std::time::{Duration, SystemTime};
 
+pub use sendslot_shared::settle::Scope;
+
 /// One send as the provider gets it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -34,16 +36,6 @@ impl Outgoing {
             deadline: None,
         }
     }
-}
-
-/// Whom a throttle concerns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Scope {
-    /// The whole budget rests for `retry_after`.
-    #[default]
-    Account,
-    /// Only this recipient: this send waits, the others go on.
-    Recipient,
 }
 
 /// How a provider call ended.

@@ -1,43 +1,65 @@
 -- claim, general path: the rows of the verdict table, in their order.
-local has_policy = load_header()
-local rec = fetch(record)
-local function verdict(code, wait, rseq, attempts, reason) 
-  return { code, now, ceil(wait), rseq, attempts, reason or 0, lead or 0, rec and rec.throttles or 0 }
+local has_policy = C.begin()
+local rec = C.fetch(record)
+local recipient, lane
+if has_policy then recipient, lane = C.details(extended, ARGV[1], 53) end
+if recipient then load_rules() end
+if recipient then load_rules() end
+lane = lane or 0                                  -- a lane that is no longer one: the send is not lost
+local function verdict(code, wait, rseq, attempts, reason)
+  return { code, now, ceil(wait), rseq, attempts, reason or 0, H.lead or 0, rec and rec.throttles or 0 }
 end
 local function dead(rseq, attempts, reason) return verdict(3, 0, rseq, attempts, reason) end
 
 -- Ends the record as `state`, told to this copy: only its tag hears `dead` again.
 local function end_as(state, reason)
-  local r = rec or blank(seq, lane, cost, digest)
-  r.state, r.issuer = state, tag
-  store(KEYS[3], r, not rec)
+  local r = rec or C.blank(seq, lane, cost, digest)
+  C.finish_as(r, state, tag)
+  C.store(KEYS[3], r, not rec)
+  if has_policy then C.finish() end
   return dead(r.seq, r.attempts, reason)
 end
 
+-- From when a send may be booked again, and which rule says so.
+local function from_now()
+  local start, rule = now, 0
+  if H.cool > start then start, rule = H.cool, 3 end
+  if not_before > start then start, rule = ceil(not_before / SECOND) * SECOND, 2 end
+  return start, rule
+end
+
 -- A new booking for this copy. near: when the slot is close the copy stays here and seq stays.
-local function rebook(why, near, new_seq)
-  local r = rec or blank(seq, lane, cost, digest)
-  local outcome, wait = book_again(r, max(now, cool, ceil(not_before / SECOND) * SECOND), deadline)
+local function rebook(why, near, new_seq, from)
+  load_book()
+  local r = rec or C.blank(seq, lane, cost, digest)
+  local start, rule = from_now()
+  if from and from > start then start, rule = from, 4 end
+  if rec and r.epoch == H.epoch and r.state == BOOKED then
+    -- a place that others can use goes back to them
+    local ahead = (why == 21 or why == 27) and C.places_in(r.tail, r.second, r.position, r.cost) or nil
+    C.give_back(r, ahead, recipient, false)
+  end
+  local outcome, wait = C.book_again(KEYS[3], r, why, start, rule, deadline, recipient, why == 21 or why == 22 or why == 24)
   if outcome then return end_as(outcome[1], outcome[2]) end
-  local stay = near and wait <= lead + SECOND
+  local stay = near and wait <= H.lead + SECOND
   if not stay then
     if (new_seq or r.seq + 1) > SEQ_MAX then return end_as(FAILED, 6) end
     r.seq, r.issuer = new_seq or r.seq + 1, tag
   end
-  store(KEYS[3], r, true)
-  finish()
+  C.store(KEYS[3], r, true)
+  C.finish()
   return verdict(stay and 1 or 7, wait, r.seq, r.attempts, why)
 end
 
 -- A claimed record: this delivery asks again, a stale copy, a running lease, or a worker that died.
 local function claimed()
-  local left = (rec.lease - ceil(now / 1000)) * 1000
+  local left = (rec.time - ceil(now / 1000)) * 1000
   if rec.nonce == nonce then return verdict(0, left, rec.seq, rec.attempts) end
   if seq < rec.seq then return verdict(2, 0, rec.seq, rec.attempts) end
   if left > 0 then return verdict(4, left, rec.seq, rec.attempts) end
   if not has_policy then return verdict(8, 0, seq, 0) end
-  if flags % 2 == 0 then return end_as(UNKNOWN, 4) end
-  if rec.attempts >= max_attempts then return end_as(UNKNOWN, 4) end
+  if H.flags % 2 == 0 then return end_as(UNKNOWN, 4) end
+  if rec.attempts >= H.max_attempts then return end_as(UNKNOWN, 4) end
   return rebook(24, false)
 end
 
@@ -50,48 +72,79 @@ local function ended()
   return dead(rec.seq, rec.attempts, reason)
 end
 
+-- A quota is a law as well: what was claimed in its window counts, whatever was booked.
 local function send()
-  tat, header_dirty = max(tat, now - base * SECOND) + rec.cost * gap, true
-  rec.state, rec.nonce, rec.attempts, rec.lease = CLAIMED, nonce, rec.attempts + 1, ceil(now / 1000) + lease_ms
-  store(KEYS[3], rec, true)                       -- it may be long past its slot: the end counts from now
-  finish()
+  for _, q in ipairs(C.quotas) do
+    local w = C.window(q, now)
+    if C.window_use(q, w)[2] + rec.cost > q.limit then return rebook(27, true, nil, C.window_start(q, w + 1)) end
+  end
+  for _, q in ipairs(C.quotas) do C.charge_window(q, C.window(q, now), 0, rec.cost) end
+  H.tat, H.dirty = max(H.tat, now - H.base * SECOND) + rec.cost * H.gap, true
+  if not rec.own and rec.cost > 1 then            -- it leaves at once: nobody takes the rest of its units over
+    load_seconds()
+    for _, t in ipairs(C.places_in(rec.tail, rec.second, rec.position, rec.cost)) do
+      if C.instant(t[1], t[2] + t[3]) > now + H.transit then C.set_marks(t[1], t[2], t[3], 1) end
+    end
+  end
+  rec.issuer, rec.tail = rec.nonce, ''
+  rec.state, rec.nonce, rec.attempts, rec.time = CLAIMED, nonce, rec.attempts + 1, ceil(now / 1000) + lease_ms
+  C.store(KEYS[3], rec, true)                       -- it may be long past its slot: the end counts from now
+  C.finish()
   return verdict(0, lease_ms * 1000, rec.seq, rec.attempts)
 end
 
--- The slot has come: the guard decides. Late beyond the grace, a send passes only where capacity lies idle.
+-- The slot has come: the guard decides. Late beyond the grace, a send passes only where capacity lies idle, and where no
+-- other rule knows its instant.
 local function at_slot(late)
-  local since, charge = now - base * SECOND, rec.cost * gap
-  local need = charge - slack
-  if late > grace then need = charge end
-  local missing = need - (since - tat)
+  local since, charge = now - H.base * SECOND, rec.cost * H.gap
+  local need = charge - H.slack
+  if late > H.grace then need = charge end
+  local missing = need - (since - H.tat)
+  if late > H.grace and (H.has_quotas or recipient and H.spacing > 0) then missing = max(missing, 1) end
   if missing <= 0 then return send() end
-  if late <= grace and late + missing <= grace then finish(); return verdict(1, missing, rec.seq, rec.attempts) end
+  if late <= H.grace and late + missing <= H.grace then C.finish(); return verdict(1, missing, rec.seq, rec.attempts) end
   return rebook(22, true)
+end
+
+-- Puts the copy back for a wait that no worker sits out.
+local function hop(wait, reason)
+  if rec.seq == SEQ_MAX then return end_as(FAILED, 6) end
+  rec.seq, rec.issuer, rec.hops = rec.seq + 1, tag, min(65535, rec.hops + 1)
+  C.store(KEYS[3], rec, true)
+  C.finish()
+  return verdict(6, wait, rec.seq, rec.attempts, reason)
 end
 
 local function booked()
   if seq < rec.seq then
     if rec.issuer ~= tag and rec.issuer ~= 0 then return verdict(2, 0, rec.seq, rec.attempts) end
     if not has_policy then return verdict(8, 0, seq, 0) end
-    local wait = rec.epoch == epoch and max(0, instant(rec.second, rec.position) - now) or 0
+    local wait = rec.epoch == H.epoch and max(0, C.instant(rec.second, rec.position) - now) or 0
     return verdict(5, wait, rec.seq, rec.attempts)
   end
-  if deadline > 0 and now > deadline then return end_as(EXPIRED, 3) end
-  if not has_policy then return verdict(8, 0, seq, 0) end
-  if rec.epoch ~= epoch or seq > rec.seq then return rebook(20, false, max(seq, rec.seq) + 1) end
-  -- before the hop: a position above a lowered capacity has no instant of its own
-  local room = grid(rec.second)
-  if rec.position + (rec.run and 1 or rec.cost) > room then return rebook(23, true) end
-  local at = instant(rec.second, rec.position)
-  if at - now > lead + SECOND then
-    if rec.seq == SEQ_MAX then return end_as(FAILED, 6) end
-    rec.seq, rec.issuer, rec.hops = rec.seq + 1, tag, min(65535, rec.hops + 1)
-    store(KEYS[3], rec)
-    finish()
-    return verdict(6, at - now, rec.seq, rec.attempts)
+  if deadline > 0 and now > deadline then
+    if has_policy and rec.epoch == H.epoch then
+      load_book()
+      C.give_back(rec, C.places_in(rec.tail, rec.second, rec.position, rec.cost), recipient, false)
+    end
+    return end_as(EXPIRED, 3)
   end
-  if at < cool then return rebook(21, true) end
-  if at > now then finish(); return verdict(1, at - now, rec.seq, rec.attempts) end
+  if not has_policy then return verdict(8, 0, seq, 0) end
+  if rec.epoch ~= H.epoch or seq > rec.seq then return rebook(20, false, max(seq, rec.seq) + 1) end
+  -- before the hop: a position above a lowered capacity has no instant of its own
+  local room = C.grid(rec.second)
+  if rec.position + (rec.run and 1 or rec.cost) > room then return rebook(23, true) end
+  local at = C.instant(rec.second, rec.position)
+  -- a lowered rate moved its instant: an earlier place, or none
+  if deadline > 0 and at > deadline then return rebook(23, true) end
+  if at - now > H.lead + SECOND then return hop(at - now) end
+  if H.paused > now then return hop(min(60 * SECOND, H.paused - now), 28) end
+  if at < H.cool or recipient and at < C.recipient_of(recipient)[1] then return rebook(21, true) end
+  if not rec.own and (rec.second <= H.pre_until or rec.run) then
+    load_book()
+    if C.displaced(C.places_in(rec.tail, rec.second, rec.position, rec.cost)) then return rebook(25, true) end
+  end
+  if at > now then C.finish(); return verdict(1, at - now, rec.seq, rec.attempts) end
   return at_slot(now - at)
 end
 
@@ -99,12 +152,12 @@ end
 local function missing()
   if not has_policy then return verdict(8, 0, seq, 0) end
   if deadline > 0 and now > deadline then return end_as(EXPIRED, 3) end
-  if copy_at > 0 and now - copy_at > dedup * SECOND then return end_as(UNKNOWN, 5) end
+  if copy_at > 0 and now - copy_at > H.dedup * SECOND then return end_as(UNKNOWN, 5) end
   -- A booked copy without a record in a calendar younger than `per`: all was lost, the policy too, and was set again. What
   -- was just sent is unknown, as in new_calendar.
-  local age = (floor(now / 1000) + 1 - epoch) % 4294967295
-  if copy_at > 0 and age < per then
-    cool, cool_set, header_dirty = max(cool, now + (per - age) * 1000), now, true
+  local age = (floor(now / 1000) + 1 - H.epoch) % 4294967295
+  if copy_at > 0 and age < H.per then
+    H.cool, H.cool_set, H.dirty = max(H.cool, now + (H.per - age) * 1000), now, true
   end
   return rebook(20, false)
 end

@@ -5,11 +5,17 @@
 local call, floor, ceil, max, min = redis.call, math.floor, math.ceil, math.max, math.min
 local spack, sunpack = struct.pack, struct.unpack
 local CAL, POLICY = KEYS[1], KEYS[2]
--- A second of the calendar stands at HEADER_BYTES + 4 * (second - base) of CAL, as u32: the units booked in it.
-local HEADER_BYTES = 128
+-- A second of the calendar stands at HEADER_BYTES + 4 * (second - base) of CAL, as u32: the units booked in it (its high
+-- water), + HOLES when places below that came back.
+local HEADER_BYTES, HOLES = 196, 2147483648
 -- Record: state (1 booked, 2 claimed, 3 sent, 4 cancelled, 5 failed, 6 expired, 7 unknown; + 16: a run over several
--- seconds), lane, attempts, throttles, seq, hops, cost, second, position, epoch, end of the lease (ms), nonce, issuer
--- (tag of the copy that raised seq or was told to dead-letter; 0: the scheduler), digest. 44 bytes: embstr.
-local RECORD = '<BBBBHHI3I4I3I4I6I4I4c8'
-local SEQ_MAX = 65535
-local BOOKED, CLAIMED, SENT, CANCELLED, FAILED, EXPIRED, UNKNOWN, RUN = 1, 2, 3, 4, 5, 6, 7, 16
+-- seconds; + 32: its positions are marked, nobody takes them; + 64: it stands in the place of another send), lane,
+-- attempts, throttles, seq, hops, cost, second, position, epoch, time (ms: end of the lease while claimed, else of the
+-- end), nonce, issuer (tag of the copy that raised seq or was told to dead-letter; 0: the scheduler), digest. 44 bytes:
+-- embstr. Behind them, only for a booking that is not simply [position, position + cost): '<I4I3I3' second, position,
+-- units of each of its places.
+-- Its origin (when it was booked and which rule bound it) stands in nonce while booked, in issuer when claimed or sent, in
+-- nonce when ended otherwise: (seconds from the booking to the slot * 128 + hundredths of the booking) * 16 + rule.
+local RECORD, RECORD_BYTES = '<BBBBHHI3I4I3I4I6I4I4c8', 44
+local SEQ_MAX, HINTS_MAX, HINT_TTL = 65535, 32, 1300000
+local BOOKED, CLAIMED, SENT, CANCELLED, FAILED, EXPIRED, UNKNOWN, RUN, OWN, UNDER = 1, 2, 3, 4, 5, 6, 7, 16, 32, 64

@@ -5,10 +5,14 @@
 --
 -- KEYS[1] cal: string, the budget's calendar; TTL past its last booked second
 -- KEYS[2] policy: hash, the budget's policy; no TTL
--- ARGV[1] compiled: string, 128 bytes, the header of a new calendar (HEADER in calendar.lua)
--- ARGV[2..] settings: string, name and value in turn, as people set them
+-- ARGV[1] compiled: string, 196 bytes, the header of a new calendar (HEADER in header.lua)
+-- ARGV[2] lanes: string, '<BI4I4B' and name for each: flags (1: preempts), share (ten-thousandths), longest wait (s, 0: none),
+--   length of the name
+-- ARGV[3] quotas: string, '<I4I4i4' for each: units, length of the window (s), offset of its start to UTC (s)
+-- ARGV[4] segments: string, '<I4I4I4ddd' for each part of the ramp, ascending: first second, num, den, gap, slack, burst
+-- ARGV[5..] settings: string, name and value in turn, as people set them
 --
 -- Returns: {version, now, switch}
 --   version: 1 for a new policy; now: us since 1970; switch: the second from which the new rate holds, 0: at once
 local settings = {}
-for j = 2, #ARGV do settings[j - 1] = ARGV[j] end
+for j = 5, #ARGV do settings[j - 4] = ARGV[j] end

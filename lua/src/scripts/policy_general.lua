@@ -1,20 +1,61 @@
 -- policy, general path.
-local function apply()
-  local old_gap, old_tat = gap, tat - (now - base * SECOND)
-  local n0, d0 = rate_at(now_s)
-  local keep = { base, epoch, cool, cool_set, expiry }
-  unpack_header(ARGV[1])
-  base, epoch, cool, cool_set, expiry = keep[1], keep[2], keep[3], keep[4], keep[5]
-  switch, num0, den0 = 0, num, den
-  if num * d0 > n0 * den then switch, num0, den0 = now_s + ceil((lead + SECOND) / SECOND) + 1, n0, d0 end
-  tat = now - base * SECOND + old_tat / old_gap * gap     -- what was used stays used, in units
-  header_dirty = true
+-- Lanes keep their index for as long as bookings may know it; one that is gone is marked so, and its index is used again
+-- only when all 64 are.
+local function index_lanes(known)
+  local index, taken, rows, kept = {}, {}, {}, {}
+  local o = 1
+  while o <= #known do
+    local i, lane_flags, share, wait, length = sunpack('<BBI4I4B', known, o)
+    local name = string.sub(known, o + 11, o + 10 + length)
+    index[name], taken[i], kept[#kept + 1] = i, true, { i, name }
+    o = o + 11 + length
+  end
+  index.default, taken[0], o = 0, true, 1
+  local named, next = {}, 1
+  while o <= #ARGV[2] do
+    local lane_flags, share, wait, length = sunpack('<BI4I4B', ARGV[2], o)
+    local name = string.sub(ARGV[2], o + 10, o + 9 + length)
+    local i = index[name]
+    while not i do
+      if next > 63 then next = 1; for _, k in ipairs(kept) do if not named[k[2]] then taken[k[1]] = nil end end end
+      if not taken[next] then i = next; taken[i] = true end
+      next = next + 1
+    end
+    named[name], named[i] = true, true
+    rows[#rows + 1] = spack('<BBI4I4B', i, lane_flags, share, wait, length) .. name
+    o = o + 10 + length
+  end
+  for _, k in ipairs(kept) do
+    if not named[k[2]] and not named[k[1]] then rows[#rows + 1] = spack('<BBI4I4B', k[1], 128, 0, 0, #k[2]) .. k[2] end
+  end
+  return table.concat(rows)
 end
 
-local known = load_header()
+local function apply()
+  local n0, d0 = C.rate_at(now_s)
+  local old_gap, used_until, was = H.gap, H.tat - (now - H.base * SECOND), { H.base, H.epoch, H.cool, H.cool_set, H.expiry }
+  local kept = { H.pre_until, H.firm, H.paused, H.rcool, H.level, H.last_cut, H.last_raise }
+  C.unpack_header(ARGV[1])
+  H.base, H.epoch, H.cool, H.cool_set, H.expiry = unpack(was)
+  local old_level
+  H.pre_until, H.firm, H.paused, H.rcool, old_level, H.last_cut, H.last_raise = unpack(kept)
+  H.level = min(H.ceiling_level, max(H.floor_level, old_level))
+  if H.features % 32 < 16 then H.level = H.ceiling_level end
+  C.load_segments(ARGV[4])
+  H.tat = now - H.base * SECOND + used_until / old_gap * H.gap     -- what was used stays used, in units
+  if C.segments then C.follow_ramp() end
+  C.change_rate(H.full_num, H.full_den, n0, d0)
+end
+
+local known = C.begin()
+local lane_table = index_lanes(call('HGET', POLICY, 'lane_table') or '')
+if lane_table ~= (call('HGET', POLICY, 'lane_table') or '') then C.drop_hints() end
 local version = call('HINCRBY', POLICY, 'version', 1)
-call('HSET', POLICY, 'compiled', ARGV[1], unpack(settings))
-if known then apply() else new_calendar(ARGV[1], false) end
-header_dirty = true
-finish()
-return { version, now, switch }
+call('HSET', POLICY, 'compiled', ARGV[1], 'lane_table', lane_table, 'quota_table', ARGV[3], 'segments', ARGV[4], unpack(settings))
+if known then apply() else C.new_calendar(ARGV[1], false) end
+C.quotas = {}
+if H.has_quotas then load_rules(); C.load_quotas() end
+for _, q in ipairs(C.quotas) do q.full_from, q.full_to, q.changed_head = 0, 0, true end
+H.dirty = true
+C.finish()
+return { version, now, H.switch }

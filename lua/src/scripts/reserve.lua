@@ -5,38 +5,42 @@
 -- KEYS[1] cal: string, the budget's calendar; TTL past its last booked second
 -- KEYS[2] policy: hash, the budget's policy; no TTL
 -- KEYS[3..n+2] record: string, one per send; TTL slot + dedup_ttl
--- ARGV[1..n] send: '<c8BI4dd' digest, lane (0), cost (units, 1..2^24-1), not_before and deadline (us since 1970, 0: none)
--- Derived keys (same hash tag): full:<num>/<den>:<lane view>:<cost> and hints
+-- ARGV[1..n] send: '<c8BI4dd' digest, extended, cost (units, 1..2^24-1), not_before and deadline (us since 1970, 0: none);
+--   when extended is 1 then 'c8B' recipient (zero: none), flags (1: redrive, an end but sent or cancelled is left), and the
+--   lane's name (empty: default)
+-- Derived keys (same hash tag): lu:<lane>, holes, pre, q:<length>:<offset>, sp:<recipient>, h:<id>, hints,
+--   full:<num>/<den>:<lane view>:<cost>
 --
 -- Returns: {now} when the budget has no policy; else {now, lead, answer 1, … answer n}
 --   now: us since 1970; lead: us, how long before its slot a message shall show up
 --   answer: '<BI4I4I4i8' code, seq, second, position, wait (us from now to the slot's instant, may be negative)
---     code 0 booked, 1 booked before (the standing booking), 2 conflict (other digest), 3 in progress (claimed),
---     4 already sent, 5 cancelled, 6 failed, 7 expired, 8 unknown, 9 past the deadline (wait: until the slot it would
---     get), 10 too far (wait: until that slot), 11 cost too large (position: the largest cost allowed)
+--     code 0 booked (+ 32 * the rule that bound it: RULES in book.lua), 1 booked before (the standing booking), 2 conflict
+--     (other digest), 3 in progress (claimed), 4 already sent, 5 cancelled, 6 failed, 7 expired, 8 unknown, 9 past the
+--     deadline (wait: until the slot it would get), 10 too far (wait: until that slot), 11 cost too large (position: the
+--     largest cost allowed), 12 unknown lane, 13 spacing needs a recipient, 14 full (wait: until it may be offered again)
 local n = #ARGV
-local out, i = { now, 0 }, 1
+local out, i, records = { now, 0 }, 1
 
 local header = call('GETRANGE', CAL, 0, HEADER_BYTES - 1)
-if #header == HEADER_BYTES then
+if #header == HEADER_BYTES and string.byte(header, 64) < 2 then
   local base, epoch, num, den, switch, _, cool = sunpack('<I4I4I4I4I4I4d', header)
   local transit, u0, max_cost, horizon, dedup, expiry = sunpack('<I4I4I4I4I4I4', header, 65)
   out[2] = sunpack('<I4', header, 57)
-  local digest, lane, cost, not_before, deadline = sunpack('<c8BI4dd', ARGV[1])
+  local digest, extended, cost, not_before, deadline = sunpack('<c8BI4dd', ARGV[1])
   local unit, start, now_s = cost, now + transit, floor(now / 1000000)
-  local first = floor(start / 1000000)
+  local first, booked_at = floor(start / 1000000), floor(now % 1000000 / 10000) * 16
   -- Common case: calendar current, no cooldown, one ordinary cost that fits one second, no record yet, no not_before.
-  if cool <= now and first >= switch and first >= base and now_s - base < 10800
+  if extended == 0 and cool <= now and first >= switch and first >= base and now_s - base < 10800
     and unit <= u0 and unit <= max_cost and unit <= floor(num / den) then
-    local records = n > 1 and call('MGET', unpack(KEYS, 3, n + 2)) or { call('GET', KEYS[3]) }
+    records = n > 1 and call('MGET', unpack(KEYS, 3, n + 2)) or { call('GET', KEYS[3]) }
     -- The cursor: for this cost, every second from cursor_first up to cursor_s was found full.
     local cursor_unit, cursor_first, cursor_s = sunpack('<I4I4I4', header, 117)
     local trusted = cursor_unit == unit and cursor_first <= first
-    local seen, s, stored, high, room, rest, dirty, hint, chunk, chunk_at, ttl, last = {}
+    local seen, s, stored, high, room, rest, dirty, hint, chunk, chunk_at, ttl, last, elapsed, holes = {}
     while i <= n do
-      if i > 1 then digest, lane, cost, not_before, deadline = sunpack('<c8BI4dd', ARGV[i]) end
+      if i > 1 then digest, extended, cost, not_before, deadline = sunpack('<c8BI4dd', ARGV[i]) end
       local key, looks = KEYS[i + 2], 0
-      if records[i] or seen[key] or cost ~= unit or not_before > start then break end
+      if records[i] or seen[key] or extended ~= 0 or cost ~= unit or not_before > start then break end
       while not s or high + unit > room do
         if s or not trusted then
           local from = first - base
@@ -47,8 +51,8 @@ if #header == HEADER_BYTES then
               local hints = string.sub(CAL, 1, -4) .. 'hints'
               call('SETBIT', hint, s - base, 1)
               if call('SADD', hints, hint) == 1 then
-                call('EXPIRE', hint, 1300000)
-                if call('SCARD', hints) > 32 then call('DEL', call('SPOP', hints)) end
+                call('EXPIRE', hint, HINT_TTL)
+                if call('SCARD', hints) > HINTS_MAX then call('DEL', call('SPOP', hints)) end
               end
             end
             s, looks = s + 1, looks + 1
@@ -71,26 +75,29 @@ if #header == HEADER_BYTES then
         end
         local o = (index - chunk_at) * 4
         stored = #chunk >= o + 4 and sunpack('<I4', chunk, o + 1) or 0
+        if stored >= HOLES then holes = true; break end
         local x = s % den
         local before = ceil(x * num / den)
         rest = before * den - x * num
         room = ceil((x + 1) * num / den) - before
-        high = stored
+        high, elapsed = stored, 0
         if s == first then
-          local elapsed = ceil(((start - s * 1000000) * num - rest * 1000000) / (den * 1000000))
+          elapsed = ceil(((start - s * 1000000) * num - rest * 1000000) / (den * 1000000))
           if elapsed > high then high = elapsed end
         end
         ttl = s - now_s + dedup
       end
-      if looks > 8 then s = nil; break end
+      if looks > 8 or holes then s = nil; break end
       local at = s * 1000000 + ceil((rest + high * den) * 1000000 / num)
       if deadline > 0 and at > deadline then
         out[i + 2] = spack('<BI4I4I4i8', 9, 0, s, high, at - now)
       elseif at - now > horizon * 1000000 then
         out[i + 2] = spack('<BI4I4I4i8', 10, 0, s, high, at - now)
       else
-        call('SET', key, spack(RECORD, 1, lane, 0, 0, 1, 0, unit, s, high, epoch, 0, 0, 0, digest), 'EX', ttl)
-        out[i + 2] = spack('<BI4I4I4i8', 0, 1, s, high, at - now)
+        local rule = (s > first or high > elapsed) and 1 or 0
+        local origin = (s - now_s) * 2048 + booked_at + rule
+        call('SET', key, spack(RECORD, 1, 0, 0, 0, 1, 0, unit, s, high, epoch, 0, origin, 0, digest), 'EX', ttl)
+        out[i + 2] = spack('<BI4I4I4i8', rule * 32, 1, s, high, at - now)
         seen[key], last = true, s
         high = high + unit
         stored, dirty = high, true

@@ -1,42 +1,221 @@
 -- reserve, general path: from the first send that the straight-line part left.
-if not load_header() then return { now } end
-out[2] = lead
-local not_before_start = max(now + transit, cool)
+if not C.begin() then return { now } end
+load_book()
+out[2] = H.lead
+local soonest, soonest_rule = now + H.transit, 0
+if H.cool > soonest then soonest, soonest_rule = H.cool, 3 end
 local codes = { [CLAIMED] = 3, [SENT] = 4, [CANCELLED] = 5, [FAILED] = 6, [EXPIRED] = 7, [UNKNOWN] = 8 }
 
 local function answer(code, seq, s, p, wait) return spack('<BI4I4I4i8', code, seq, s, p, wait) end
 
 -- A booking stands while its slot, with the grace, is ahead and still inside its second's capacity.
-local function stands(state, cost, s, p, record_epoch)
-  return record_epoch == epoch and instant(s, p) + grace >= now and p + (state >= RUN and 1 or cost) <= (grid(s))
+local function stands(r)
+  return r.epoch == H.epoch and C.instant(r.second, r.position) + H.grace >= now
+    and r.position + (r.run and 1 or r.cost) <= (C.grid(r.second))
 end
 
-local function book(key, seq, attempts, throttles, hops, digest, lane, cost, not_before, deadline)
-  if cost > max_cost then return answer(11, 0, 0, max_cost, 0) end
-  local start = max(not_before_start, ceil(not_before / SECOND) * SECOND)
-  local place, s, p, at = look_up(cost, start, horizon)
-  if not place then return answer(10, 0, 0, 0, s - now) end
+-- seq, lane, attempts, throttles and hops of the new booking; why, and of which record, when it is booked again
+local function book(key, seq, lane, attempts, throttles, hops, digest, cost, not_before, deadline, recipient, why, r)
+  if cost > H.max_cost then return answer(11, 0, 0, H.max_cost, 0) end
+  local start, rule = soonest, soonest_rule
+  if not_before > start then start, rule = ceil(not_before / SECOND) * SECOND, 2 end
+  local s, p, at, bound, place, under = C.look_up(lane, cost, start, rule, H.horizon, recipient, false)
+  if not s then return answer(10, 0, 0, 0, p - now) end
   if deadline > 0 and at > deadline then return answer(9, 0, s, p, at - now) end
-  if at - now > horizon * SECOND then return answer(10, 0, s, p, at - now) end
-  take(place)
-  local state = #place > 1 and BOOKED + RUN or BOOKED
-  call('SET', key, spack(RECORD, state, lane, attempts, throttles, seq, hops, cost, s, p, epoch, 0, 0, 0, digest), 'EX', record_ttl(s))
-  return answer(0, seq, s, p, at - now)
+  if at - now > H.horizon * SECOND then return answer(10, 0, s, p, at - now) end
+  local longest = (lane_wait[lane] or 0) * SECOND
+  if longest > 0 and at - start > longest then return answer(14, 0, s, p, at - start - longest) end
+  local state = BOOKED + C.commit(lane, cost, s, p, at, place, under, recipient, false)
+  local record = spack(RECORD, state, lane, attempts, throttles, seq, hops, cost, s, p, H.epoch, 0, C.origin_of(s, bound), 0, digest)
+  if place or recipient then record = record .. C.tail_of(place, recipient) end
+  call('SET', key, record, 'EX', C.record_ttl(s))
+  if why then C.remember(key, why, bound, r.epoch == H.epoch and C.instant(r.second, r.position) or 0, at, r) end
+  return answer(bound * 32, seq, s, p, at - now)
 end
 
-local function reserve_one(key, digest, lane, cost, not_before, deadline)
-  local record = call('GET', key)
-  if not record then return book(key, 1, 0, 0, 0, digest, lane, cost, not_before, deadline) end
-  local state, _, attempts, throttles, seq, hops, _, s, p, record_epoch, _, _, _, record_digest = sunpack(RECORD, record)
-  if record_digest ~= digest then return answer(2, seq, 0, 0, 0) end
-  if state % RUN ~= BOOKED then return answer(codes[state % RUN], seq, s, p, 0) end
-  if stands(state, cost, s, p, record_epoch) then return answer(1, seq, s, p, instant(s, p) - now) end
-  return book(key, seq + 1, attempts, throttles, hops, digest, lane, cost, not_before, deadline)
+local function reserve_known(key, record, send_flags, digest, cost, not_before, deadline, recipient, lane)
+  local r = C.fetch(record)
+  if r.state == CANCELLED then return answer(5, r.seq, 0, 0, 0) end
+  if r.digest ~= digest then return answer(2, r.seq, 0, 0, 0) end
+  if send_flags % 2 == 1 and r.state > CANCELLED then
+    return book(key, r.seq + 1, lane, 0, 0, 0, digest, cost, not_before, deadline, recipient, 41, r)
+  end
+  if r.state ~= BOOKED then return answer(codes[r.state], r.seq, r.second, r.position, 0) end
+  if stands(r) then return answer(1, r.seq, r.second, r.position, C.instant(r.second, r.position) - now) end
+  local again = book(key, r.seq + 1, lane, r.attempts, r.throttles, r.hops, digest, cost, not_before, deadline, recipient, 40, r)
+  if r.epoch == H.epoch and string.byte(again) % 32 == 0 then C.give_back(r, nil, recipient, false) end
+  return again
 end
 
+-- Streaks: a send goes on where the last one of its lane, cost and start was put, in a whole second without holes that this
+-- call knows (a cell), and then in the next one, as long as there is room; nothing is looked up. What streaks take is handed over to the calendar
+-- before anything else looks.
+local cells, streaks = {}, {}
+-- all quotas together: from and until which instant their windows are those of the streak, units left, units taken
+local quota_from, quota_to, quota_room, quota_used = 0, 0, 0, 0
+local function hand_over()
+  for s, c in pairs(cells) do
+    if c.high > c.known then C.set(C.high_water, s, c.high); c.known = c.high end
+    for lane, units in pairs(c.taken) do C.use(lane, s, units); c.taken[lane] = nil end
+  end
+  if quota_used > 0 then
+    for _, q in ipairs(C.quotas) do C.charge_window(q, q.streak_window, quota_used, 0) end
+    quota_used = 0
+  end
+end
+
+-- the cell of second s as the calendar has it now; nil when it is not simple
+local function cell(s)
+  local high, c = C.get(C.high_water, s), cells[s]
+  if high >= HOLES then
+    if c then c.room, cells[s] = 0, nil end
+    return nil
+  end
+  if not c then
+    local room, rest = C.grid(s)
+    c = { s = s, room = room, rest = rest, taken = {}, ttl = C.record_ttl(s) }
+    c.num, c.den = C.rate_at(s)
+    cells[s] = c
+  end
+  c.high, c.known, c.left, c.held = high, high, {}, 0
+  for lane, units in pairs(C.holding(s)) do
+    local left = max(0, min(units, c.room) - C.used_by(lane, s))
+    c.left[lane], c.held = left, c.held + left
+  end
+  return c
+end
+
+-- What all records and answers of a streak in one second have in common.
+local hundredths = floor(now % SECOND / 10000) * 16
+local function move_streak(streak, lane, cost, c)
+  streak.cell = c
+  streak.head = spack('<BBBBHHI3I4', BOOKED, lane, 0, 0, 1, 0, cost, c.s)
+  streak.tail = spack('<I4I6I4I4', H.epoch, 0, (c.s - now_s) * 2048 + hundredths + streak.rule, 0)
+  streak.answer = spack('<BI4I4', streak.rule * 32, 1, c.s)
+end
+
+local function new_streak(lane, cost, start, c, rule)
+  local longest, streak = lane_wait[lane] or 0, { rule = rule }
+  streak.latest = min(now + H.horizon * SECOND, longest > 0 and start + longest * SECOND or now + FAR * SECOND)
+  move_streak(streak, lane, cost, c)
+  C.outlive(c.s)
+  quota_from, quota_to, quota_room = 0, 9007199254740992, 4294967295
+  for _, q in ipairs(C.quotas) do
+    local w = C.window(q, c.s * SECOND)
+    q.streak_window, quota_room = w, min(quota_room, q.limit - C.window_use(q, w)[1] - quota_used)
+    quota_from, quota_to = max(quota_from, C.window_start(q, w)), min(quota_to, C.window_start(q, w + 1) - H.grace)
+  end
+  return streak
+end
+
+-- whether a second may be a cell for this start: not the one that has begun
+local function whole(s, start) return s > floor(start / SECOND) or start % SECOND == 0 end
+
+-- Begins a streak behind a send that was just booked, when it was booked simply.
+local function begin_streak(lane, cost, start, booked)
+  local code, _, s = sunpack('<BI4I4', booked)
+  if code % 32 ~= 0 then return end
+  if code == 7 * 32 or lane_preempts[lane] or cost > H.u0 then cells, streaks = {}, {}; return end
+  local c = cell(s)
+  if not c or not whole(s, start) then return end
+  streaks[start][lane * 16777216 + cost] = new_streak(lane, cost, start, c, code == 6 * 32 and 6 or 1)
+end
+
+-- Begins one where the hints say that there is room; false when it is not that simple.
+local function find_streak(lane, cost, start)
+  if lane_preempts[lane] or cost > H.u0 then return false end
+  local view, first = (lane_share[lane] or 0) > 0 and lane + 1 or 0, max(floor(start / SECOND), H.base)
+  local s = C.next_open(view, cost, first, first + H.horizon)
+  local c = whole(s, start) and (cells[s] or cell(s))
+  if not c or c.high + cost + c.held - (c.left[lane] or 0) > c.room then return false end
+  return new_streak(lane, cost, start, c, 1)
+end
+
+local function go_on(key, lane, digest, cost, start, deadline, recipient)
+  local group, id = streaks[start], lane * 16777216 + cost
+  if not group then group = {}; streaks[start] = group end
+  local streak = group[id]
+  if streak == nil then
+    streak = find_streak(lane, cost, start)
+    group[id] = streak
+  end
+  local c = streak and streak.cell
+  if not c then return nil end
+  local p, left = c.high, c.left[lane]
+  if p + cost + c.held - (left or 0) > c.room then  -- this second is full for it: the next one, if that is as simple
+    local s = c.s + 1
+    C.mark_full((lane_share[lane] or 0) > 0 and lane + 1 or 0, cost, c.s, c.s)
+    c = cells[s] or cell(s)
+    if not c then return nil end
+    p, left = c.high, c.left[lane]
+    if p + cost + c.held - (left or 0) > c.room then return nil end
+    move_streak(streak, lane, cost, c)
+    C.outlive(s)
+  end
+  local at = c.s * SECOND + ceil((c.rest + p * c.den) * SECOND / c.num)
+  if at > streak.latest or deadline > 0 and at > deadline or at < quota_from or at >= quota_to or cost > quota_room then return nil end
+  quota_room, quota_used = quota_room - cost, quota_used + cost
+  c.high = p + cost
+  if left then
+    local rest = max(0, left - cost)
+    c.left[lane], c.held, c.taken[lane] = rest, c.held - left + rest, (c.taken[lane] or 0) + cost
+  end
+  local record = streak.head .. spack('<I3', p) .. streak.tail .. digest
+  if recipient then
+    record = record .. recipient
+    call('SET', PREFIX .. 'sp:' .. recipient, spack('<dI4I4d', 0, c.s, p, at), 'PX', ceil((at - now + H.spacing + H.grace) / 1000))
+  end
+  call('SET', key, record, 'EX', c.ttl)
+  return streak.answer .. spack('<I4i8', p, at - now)
+end
+
+local spaced, personal = H.spacing > 0, H.spacing > 0 or H.rcool > now
+local ssub, sbyte, nobody = string.sub, string.byte, '\0\0\0\0\0\0\0\0'
+records = records or call('MGET', unpack(KEYS, 3, n + 2))
+local known_recipients, met = {}, {}
+for j = 1, i - 1 do met[KEYS[j + 2]] = true end
+if personal then load_rules() end
+if spaced then
+  local keys = {}
+  for j = 1, n do keys[j] = PREFIX .. 'sp:' .. string.sub(ARGV[j], 30, 37) end
+  known_recipients = call('MGET', unpack(keys))
+end
 while i <= n do
-  out[i + 2] = reserve_one(KEYS[i + 2], sunpack('<c8BI4dd', ARGV[i]))
+  local key, send = KEYS[i + 2], ARGV[i]
+  local digest, extended, cost, not_before, deadline = sunpack('<c8BI4dd', send)
+  local recipient, lane, send_flags = nil, 0, 0
+  if extended == 1 then
+    send_flags = sbyte(send, 38)
+    lane = #send > 38 and lane_id[ssub(send, 39)] or #send == 38 and 0 or nil
+    if personal then
+      recipient = ssub(send, 30, 37)
+      if recipient == nobody then recipient = nil end
+    end
+  end
+  if not lane then out[i + 2] = answer(12, 0, 0, 0, 0)
+  elseif spaced and not recipient then out[i + 2] = answer(13, 0, 0, 0, 0)
+  else
+    local start = not_before > soonest and ceil(not_before / SECOND) * SECOND or soonest
+    local simple = not records[i] and not met[key] and (not recipient or spaced and not known_recipients[i] and not met[recipient])
+    local booked = simple and go_on(key, lane, digest, cost, start, deadline, recipient)
+    if not booked then
+      hand_over()
+      local record = records[i]
+      if met[key] then record = call('GET', key) end
+      if not streaks[start] then streaks[start] = {} end
+      if record then
+        booked = reserve_known(key, record, send_flags, digest, cost, not_before, deadline, recipient, lane)
+        cells, streaks = {}, {}
+      else
+        booked = book(key, 1, lane, 0, 0, 0, digest, cost, not_before, deadline, recipient)
+        begin_streak(lane, cost, start, booked)
+      end
+    end
+    out[i + 2], met[key] = booked, true
+    if recipient then met[recipient] = true end
+  end
   i = i + 1
 end
-finish()
+hand_over()
+C.finish()
 return out

@@ -1,14 +1,18 @@
--- settle, general path: everything but `sent` on a known record.
-local has_policy = load_header()
-local rec = fetch(record)
-local function action(code, wait, rseq, attempts, reason) 
-  return { code, now, ceil(wait), rseq, attempts, reason or 0, lead or 0 }
+-- settle, general path: everything but `sent` on a claimed record.
+local has_policy = C.begin()
+local rec = C.fetch(record)
+local recipient, lane, report_flags = nil, 0, 0
+if has_policy then recipient, lane, report_flags = C.details(extended, ARGV[1], 58) end
+if recipient then load_rules() end
+lane = lane or 0
+local function action(code, wait, rseq, attempts, reason)
+  return { code, now, ceil(wait), rseq, attempts, reason or 0, H.lead or 0 }
 end
 
 local function end_as(state, reason)
-  rec.state, rec.issuer = state, tag
-  store(KEYS[3], rec)
-  finish()
+  C.finish_as(rec, state, tag)
+  C.store(KEYS[3], rec)
+  if has_policy then C.finish() end
   return action(3, 0, rec.seq, rec.attempts, reason)
 end
 
@@ -18,49 +22,77 @@ local function not_mine()
   local told = ({ [FAILED] = 2, [EXPIRED] = 3, [UNKNOWN] = 4 })[rec.state]
   if told and rec.issuer == tag then return action(3, 0, rec.seq, rec.attempts, told) end
   if told or rec.state == SENT or rec.state == CANCELLED then return action(0, 0, rec.seq, rec.attempts) end
-  if rec.state == BOOKED and rec.issuer == tag and rec.seq > seq and has_policy and rec.epoch == epoch then
-    return action(1, max(0, instant(rec.second, rec.position) - now), rec.seq, rec.attempts)   -- this report, once more
+  if rec.state == BOOKED and rec.issuer == tag and rec.seq > seq and has_policy and rec.epoch == H.epoch then
+    return action(1, max(0, C.instant(rec.second, rec.position) - now), rec.seq, rec.attempts)   -- this report, once more
   end
   return action(2, 0, seq, rec.attempts)
 end
 
 -- One cooldown for all late replies: a call that began before the last one was set does not extend it.
 local function cool_down()
-  if cooldown > 0 and now - elapsed >= cool_set then
-    cool, cool_set, header_dirty = max(cool, now + cooldown), now, true
+  if report_flags % 2 == 1 then
+    local id = string.sub(ARGV[1], 59, 66)
+    load_rules()
+    if C.recipient_of(id)[1] <= now then C.cool_recipient(id, now + cooldown) end
+  elseif now - elapsed >= H.cool_set then
+    H.cool, H.cool_set, H.dirty = max(H.cool, now + cooldown), now, true
   end
 end
 
 local function again()
-  local ending, wait = book_again(rec, max(now + transit, now + delay, cool), deadline)
+  load_book()
+  local start, rule = now + H.transit, 0
+  if now + delay > start then start = now + delay end
+  if H.cool > start then start, rule = H.cool, 3 end
+  -- nothing was submitted: what its slot was charged comes back
+  if rec.epoch == H.epoch and (outcome == 1 or outcome == 5) then C.give_back(rec, nil, recipient, true) end
+  local ending, wait = C.book_again(KEYS[3], rec, 30 + outcome, start, rule, deadline, recipient, true)
   if ending then return end_as(ending[1], ending[2]) end
   if rec.seq == SEQ_MAX then return end_as(FAILED, 6) end
   rec.seq, rec.issuer = rec.seq + 1, tag
-  store(KEYS[3], rec, true)
-  finish()
+  C.store(KEYS[3], rec, true)
+  C.finish()
   return action(1, wait, rec.seq, rec.attempts)
 end
 
-if outcome == 0 then                              -- Redis lost the record: remember at least that it was sent
-  local r = blank(seq, lane, cost, digest)
-  r.state = SENT
-  if has_policy then store(KEYS[3], r, true) else call('SET', KEYS[3], spack(RECORD, SENT, lane, 1, 0, seq, 0, cost, 0, 0, 0, 0, nonce, tag, digest), 'EX', 86400) end
-  return action(0, 0, seq, 0)
+-- Sent, whatever the record says: it was booked again in the meantime, or Redis lost it.
+local function sent()
+  local r = rec or C.blank(seq, lane, cost, digest)
+  if rec and has_policy and rec.state == BOOKED and rec.epoch == H.epoch then
+    load_book()
+    C.give_back(rec, C.places_in(rec.tail, rec.second, rec.position, rec.cost), recipient, false)
+    C.finish()
+  end
+  r.issuer, r.state, r.time, r.nonce = C.origin(r), SENT, floor(now / 1000), min(4294967295, floor(elapsed / 1000))
+  r.tail = ''
+  if rec then C.store(KEYS[3], r)
+  elseif has_policy then C.store(KEYS[3], r, true)
+  else H.dedup = 86400; C.store(KEYS[3], r, true) end
+  return action(0, 0, rec and 0 or seq, 0)
 end
-if not rec and has_policy and (outcome == 4 or outcome == 3 and flags % 2 == 0) then
+
+if outcome == 0 then
+  if rec and rec.state == SENT then return action(0, 0, 0, 0) end
+  return sent()
+end
+if not rec and has_policy and (outcome == 4 or outcome == 3 and H.flags % 2 == 0) then
   -- Redis lost the record of a call whose end is known: it is not made again
-  rec = blank(seq, lane, cost, digest)
-  rec.state, rec.attempts, rec.issuer = outcome == 4 and FAILED or UNKNOWN, 1, tag
-  store(KEYS[3], rec, true)
+  rec = C.blank(seq, lane, cost, digest)
+  rec.state, rec.attempts, rec.issuer, rec.time = outcome == 4 and FAILED or UNKNOWN, 1, tag, floor(now / 1000)
+  C.store(KEYS[3], rec, true)
   return action(3, 0, seq, 1, outcome == 4 and 9 or 4)
 end
 if not rec or rec.state ~= CLAIMED or rec.nonce ~= nonce then return not_mine() end
 if outcome == 4 then return end_as(FAILED, 9) end
 if not has_policy then return action(2, 0, seq, rec.attempts) end
-if outcome == 3 and flags % 2 == 0 then return end_as(UNKNOWN, 4) end
+if outcome == 3 and H.flags % 2 == 0 then return end_as(UNKNOWN, 4) end
 if outcome == 1 or outcome == 5 then rec.attempts = max(0, rec.attempts - 1) end      -- nothing was submitted
-if outcome == 1 then rec.throttles = rec.throttles + 1; cool_down() end
-if rec.attempts >= max_attempts then
+if outcome == 1 then
+  rec.throttles = rec.throttles + 1
+  C.cut(elapsed)
+  if cooldown > 0 then cool_down() end
+end
+if rec.attempts >= H.max_attempts then
   if outcome == 3 then return end_as(UNKNOWN, 4) end
   return end_as(FAILED, 6)
 end

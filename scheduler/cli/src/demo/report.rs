@@ -78,14 +78,14 @@ impl Seen {
         for (_, reason) in &self.dead_letters {
             *reasons.entry(reason.clone()).or_default() += 1;
         }
-        let units: u64 = self.sends.iter().filter_map(|s| s.last).map(|s| u64::from(s.cost)).sum();
+        let units: u64 = self.sends.iter().filter_map(|s| s.last.as_ref()).map(|s| u64::from(s.cost)).sum();
         let drain_s = self.drain_s();
         let stats = self.provider.as_ref().map(|(_, stats)| *stats);
         let calls = self.provider.as_ref().map(|(arrivals, _)| {
             let units: Vec<(u64, u32)> = arrivals.iter().map(|a| (a.at_us, a.units)).collect();
             max_units_in_rolling_window(&units, Duration::from_secs(1))
         });
-        let last = || self.sends.iter().filter_map(|s| s.last.map(|last| (s, last)));
+        let last = || self.sends.iter().filter_map(|s| s.last.as_ref().map(|last| (s, last)));
         Report {
             offered: self.offered,
             accepted: self.sends.len(),
@@ -117,14 +117,14 @@ impl Seen {
         match &self.provider {
             Some((arrivals, _)) => arrivals.iter().filter(|a| a.accepted).map(|a| a.send_id.to_string()).collect(),
             None => {
-                let sent = |s: &&Accepted| s.last.is_some_and(|last| last.state == SendState::Sent);
+                let sent = |s: &&Accepted| s.last.as_ref().is_some_and(|last| last.state == SendState::Sent);
                 self.sends.iter().filter(sent).map(|s| s.id.to_string()).collect()
             }
         }
     }
 
     fn sent_units(&self, sent: &BTreeSet<String>) -> f64 {
-        let units = self.sends.iter().filter(|s| sent.contains(s.id.as_str())).filter_map(|s| s.last);
+        let units = self.sends.iter().filter(|s| sent.contains(s.id.as_str())).filter_map(|s| s.last.as_ref());
         units.map(|last| f64::from(last.cost)).sum()
     }
 
@@ -132,7 +132,7 @@ impl Seen {
     fn drain_s(&self) -> f64 {
         let times: Vec<u64> = match &self.provider {
             Some((arrivals, _)) => arrivals.iter().filter(|a| a.accepted).map(|a| a.at_us).collect(),
-            None => self.sends.iter().filter_map(|s| Some(s.last?.at?.as_micros())).collect(),
+            None => self.sends.iter().filter_map(|s| Some(s.last.as_ref()?.at?.as_micros())).collect(),
         };
         match (times.iter().min(), times.iter().max()) {
             (Some(first), Some(last)) => (last - first) as f64 / 1e6,
@@ -143,7 +143,7 @@ impl Seen {
     fn lateness(&self) -> Option<Lateness> {
         let (arrivals, _) = self.provider.as_ref()?;
         let slots: HashMap<&str, u64> =
-            self.sends.iter().filter_map(|s| Some((s.id.as_str(), s.last?.at?.as_micros()))).collect();
+            self.sends.iter().filter_map(|s| Some((s.id.as_str(), s.last.as_ref()?.at?.as_micros()))).collect();
         let mut late: Vec<f64> = arrivals
             .iter()
             .filter(|a| a.accepted)

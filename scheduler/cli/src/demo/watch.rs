@@ -66,17 +66,17 @@ impl Watch {
         }
         let known = status::status_all(&self.store, &self.budget, &ids).await?;
         for (place, status) in places.into_iter().zip(known) {
-            self.sends[place].last = status;
-            match status {
+            match &status {
                 Some(s) if !matches!(s.state, SendState::Booked | SendState::Claimed) => {
                     *self.ended.entry(s.state.as_str()).or_default() += 1;
                     self.last_progress = Instant::now();
                 }
                 other => {
-                    let wait = other.map_or(Duration::ZERO, |s| s.wait);
+                    let wait = other.as_ref().map_or(Duration::ZERO, |s| s.wait);
                     self.due.push(Reverse((Instant::now() + wait + AFTER_SLOT, place)));
                 }
             }
+            self.sends[place].last = status;
         }
         Ok(())
     }

@@ -1,0 +1,25 @@
+-- status, general path; nothing is written.
+local header = call('GETRANGE', CAL, 0, HEADER_BYTES - 1)
+local known = #header == HEADER_BYTES
+if known then
+  C.unpack_header(header)
+  C.load_tables()
+  if H.cool > now then answer[3] = H.cool end
+  local seconds = ceil((call('STRLEN', CAL) - HEADER_BYTES) / 4)
+  if seconds > 0 then answer[4] = (H.base + seconds) * SECOND end
+  if H.paused > now then answer[5] = H.paused end
+  answer[6] = H.level
+  answer[7], answer[8] = C.rate_at(now_s)
+end
+if record then
+  local r, at = C.fetch(record), 0
+  if known and r.epoch == H.epoch then at = C.instant(r.second, r.position) end
+  local began = C.origin(r)
+  if r.state > SENT then began = r.nonce end
+  local lane = r.lane == 0 and 'default' or ''
+  for name, i in pairs(lane_id) do if i == r.lane then lane = name end end
+  for _, v in ipairs({ r.state, r.seq, r.attempts, r.throttles, r.hops, r.cost, r.second, r.position, at, r.time, began,
+    r.state == SENT and r.nonce or 0, lane }) do answer[#answer + 1] = v end
+  for _, move in ipairs(call('LRANGE', PREFIX .. 'h:' .. string.sub(KEYS[3], #PREFIX + 3), 0, -1)) do answer[#answer + 1] = move end
+end
+return answer
