@@ -1,4 +1,4 @@
-use sendslot_shared::envelope::BodyTooLarge;
+use sendslot_shared::envelope::{BodyTooLarge, InvalidEnvelope};
 use sendslot_shared::message::InvalidMessage;
 use sendslot_shared::queue::QueueError;
 use sendslot_shared::reserve::Refusal;
@@ -20,6 +20,9 @@ pub enum ScheduleError {
     /// Redis could not be asked. It may be booked; schedule it again.
     #[error(transparent)]
     Redis(#[from] StoreError),
+    /// The body is not a dead letter of Sendslot. Nothing was booked.
+    #[error("this body cannot be booked again: {0}")]
+    DeadLetter(#[source] InvalidEnvelope),
     /// It is booked but not on the queue. The booking is kept; schedule it again with the same ID.
     #[error("booked, but not on the queue: {0}. Schedule it again with the same ID")]
     Queue(#[from] QueueError),

@@ -2,11 +2,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant as Monotonic, SystemTime};
 
 use futures_util::Stream;
+use sendslot_shared::cancel::{self, Cancelled};
 use sendslot_shared::envelope::Envelope;
 use sendslot_shared::id::{BudgetName, SendId};
-use sendslot_shared::message::{Draft, Message};
+use sendslot_shared::message::{Draft, InvalidMessage, Message};
 use sendslot_shared::queue::{Entry, Queue, QueueError};
-use sendslot_shared::reserve::{self, Booking, Refusal};
+use sendslot_shared::quote::{self, Quote, QuoteError, QuoteRequest};
+use sendslot_shared::reserve::{self, Booking, BoundBy, Refusal};
 use sendslot_shared::status::{self, SendStatus};
 use sendslot_shared::store::{Store, StoreError};
 use sendslot_shared::time::{Instant, Timer};
@@ -75,6 +77,12 @@ impl Booked {
     #[must_use]
     pub fn slot(&self) -> (u32, u32) {
         self.booking.slot
+    }
+
+    /// Which rule kept the slot from being earlier; `None` for a booking that stood before.
+    #[must_use]
+    pub fn bound_by(&self) -> Option<BoundBy> {
+        self.booking.bound_by
     }
 
     /// The send was booked before: this is the booking that stands.
@@ -216,13 +224,65 @@ impl Scheduler {
     /// # Errors
     /// [`ScheduleError::Invalid`] for names that are none, [`Refusal::UnknownBudget`], [`ScheduleError::Redis`].
     pub async fn status(&self, budget: &str, id: &str) -> Result<Option<SendStatus>, ScheduleError> {
-        let budget = BudgetName::new(budget).map_err(sendslot_shared::message::InvalidMessage::from)?;
-        let id = SendId::new(id).map_err(sendslot_shared::message::InvalidMessage::from)?;
+        let (budget, id) = names(budget, id)?;
         let (known, send) = status::status(&self.0.store, &budget, &id).await?;
         if send.is_none() && !known.has_policy {
             return Err(Refusal::UnknownBudget.into());
         }
         Ok(send)
+    }
+
+    /// Cancels a send that no worker has claimed: it is never sent, and its slot is used by the next one.
+    ///
+    /// ```no_run
+    /// # use sendslot_scheduler::{Cancelled, ScheduleError, Scheduler};
+    /// # async fn example(scheduler: Scheduler) -> Result<(), ScheduleError> {
+    /// if scheduler.cancel("sendgrid", "order-17").await? == Cancelled::TooLate {
+    ///     println!("it is being sent");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ScheduleError::Invalid`] for names that are none, [`ScheduleError::Redis`]; asking again is safe.
+    pub async fn cancel(&self, budget: &str, id: &str) -> Result<Cancelled, ScheduleError> {
+        let (budget, id) = names(budget, id)?;
+        Ok(cancel::cancel(&self.0.store, &budget, &id).await?)
+    }
+
+    /// When a number of sends would leave if they were offered now. Nothing is booked: what others book in the meantime comes
+    /// first.
+    ///
+    /// ```no_run
+    /// # use sendslot_scheduler::{QuoteError, QuoteRequest, Scheduler};
+    /// # async fn example(scheduler: Scheduler) -> Result<(), QuoteError> {
+    /// let quote = scheduler.quote("sendgrid", QuoteRequest { sends: 50_000, ..QuoteRequest::default() }).await?;
+    /// println!("{} of them, the last in {:?}", quote.placed, quote.lasts());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`QuoteError`].
+    pub async fn quote(&self, budget: &str, request: QuoteRequest) -> Result<Quote, QuoteError> {
+        let budget = BudgetName::new(budget).map_err(|_| QuoteError::UnknownBudget)?;
+        quote::quote(&self.0.store, &budget, &request).await
+    }
+
+    /// Books a dead letter anew and puts it on SQS: a new slot, never a burst. `body` is the dead letter's, unchanged. A send that
+    /// ended as unknown may be sent a second time by this.
+    ///
+    /// # Errors
+    /// [`ScheduleError::DeadLetter`] for a body that is none, [`Refusal::PastDeadline`] when its deadline has passed, and what
+    /// [`Scheduler::schedule`] answers.
+    pub async fn redrive(&self, body: &str) -> Result<Booked, ScheduleError> {
+        let envelope = Envelope::from_body(body).map_err(ScheduleError::DeadLetter)?;
+        let booking = reserve::redrive(&self.0.store, &envelope.draft).await??;
+        let envelope = Envelope::first(envelope.draft, booking.seq, booking.at);
+        let results = self.enqueue(vec![(envelope.to_body()?, booking)]).await;
+        results.into_iter().collect::<Result<(), _>>()?;
+        Ok(Booked { booking })
     }
 
     async fn book(&self, draft: &Draft) -> Result<Booking, ScheduleError> {
@@ -260,6 +320,10 @@ impl Scheduler {
         });
         results
     }
+}
+
+fn names(budget: &str, id: &str) -> Result<(BudgetName, SendId), InvalidMessage> {
+    Ok((BudgetName::new(budget)?, SendId::new(id)?))
 }
 
 /// Checks a message, its size on the queue included: the largest numbers that its envelope can carry are tried, so that

@@ -14,7 +14,7 @@ use crate::time::Instant;
 
 /// What is asked.
 #[derive(Debug, Clone)]
-pub struct Question {
+pub struct QuoteRequest {
     /// How many sends.
     pub sends: u32,
     /// In which lane.
@@ -89,7 +89,7 @@ struct Part {
 ///
 /// # Errors
 /// [`QuoteError`].
-pub async fn quote(store: &Store, budget: &BudgetName, question: &Question) -> Result<Quote, QuoteError> {
+pub async fn quote(store: &Store, budget: &BudgetName, question: &QuoteRequest) -> Result<Quote, QuoteError> {
     if question.sends == 0 || question.cost == 0 || question.cost >= 1 << 24 {
         return Err(QuoteError::Nothing);
     }
@@ -141,7 +141,7 @@ pub async fn quote(store: &Store, budget: &BudgetName, question: &Question) -> R
 async fn ask(
     store: &Store,
     budget: &BudgetName,
-    question: &Question,
+    question: &QuoteRequest,
     sends: u32,
     from: u64,
     began: u64,
@@ -172,6 +172,13 @@ fn part(items: &[Value]) -> Option<Part> {
         bound_by: BoundBy::from_code(u8::try_from(rule).ok()?)?,
         hours: hours.collect::<Option<_>>()?,
     })
+}
+
+impl Default for QuoteRequest {
+    /// One send of cost 1 in the default lane.
+    fn default() -> Self {
+        Self { sends: 1, lane: LaneName::default(), cost: 1, not_before: None }
+    }
 }
 
 impl Quote {

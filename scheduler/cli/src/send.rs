@@ -206,7 +206,7 @@ impl Report {
         match error {
             ScheduleError::Redis(_) | ScheduleError::Queue(_) => self.failed += 1,
             ScheduleError::Refused(_) => self.refused += 1,
-            ScheduleError::Invalid(_) | ScheduleError::TooLarge(_) => self.invalid += 1,
+            ScheduleError::Invalid(_) | ScheduleError::TooLarge(_) | ScheduleError::DeadLetter(_) => self.invalid += 1,
         }
         let error = LineError { line, id: Some(id), error: error.to_string() };
         error.tell(bar);
