@@ -11,11 +11,12 @@ load_search()
 function C.look_up(lane, cost, start, rule, reach_s, recipient, again)
   local front = cost > H.u0 and cost - H.u0 or 0
   local units, last_s, from = cost + front, floor(start / SECOND) + reach_s, start
+  C.personal = false          -- whether its recipient moved it
   for _ = 1, 100 do
     local s, p, place = C.find(lane, units, from, last_s)
     if not s then return nil, p * SECOND end
     local first_s = floor(from / SECOND)
-    if s > first_s or p > C.position(first_s, from) then rule = C.lane_bound and 6 or 1 end
+    if rule < 4 and (s > first_s or p > C.position(first_s, from)) then rule = C.lane_bound and 6 or 1 end
     if front > 0 then
       place = place or { { s, p, units } }
       local left = front
@@ -38,7 +39,7 @@ function C.look_up(lane, cost, start, rule, reach_s, recipient, again)
       end
       return s, p, at, rule, place, false
     end
-    from, rule = next, why
+    from, rule, C.personal = next, why, C.personal or why == 5
     if floor(from / SECOND) > last_s then return nil, from end
   end
   return nil, from

@@ -35,9 +35,8 @@ local function rebook(why, near, new_seq, from)
   local start, rule = from_now()
   if from and from > start then start, rule = from, 4 end
   if rec and r.epoch == H.epoch and r.state == BOOKED then
-    -- a place that others can use goes back to them
-    local ahead = (why == 21 or why == 27) and C.places_in(r.tail, r.second, r.position, r.cost) or nil
-    C.give_back(r, ahead, recipient, false)
+    -- what lies ahead of its place goes back to others
+    C.give_back(r, C.places_in(r.tail, r.second, r.position, r.cost), recipient, false)
   end
   local outcome, wait = C.book_again(KEYS[3], r, why, start, rule, deadline, recipient, why == 21 or why == 22 or why == 24)
   if outcome then return end_as(outcome[1], outcome[2]) end

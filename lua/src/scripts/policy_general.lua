@@ -49,7 +49,18 @@ end
 
 local known = C.begin()
 local lane_table = index_lanes(call('HGET', POLICY, 'lane_table') or '')
-if lane_table ~= (call('HGET', POLICY, 'lane_table') or '') then C.drop_hints() end
+if lane_table ~= (call('HGET', POLICY, 'lane_table') or '') then
+  C.drop_hints()
+  -- what a lane has used counts from the moment it has a reservation
+  local unused, o = {}, 1
+  for i = 0, 63 do unused[i + 1] = PREFIX .. 'lu:' .. i end
+  while o <= #lane_table do
+    local i, _, share, _, length = sunpack('<BBI4I4B', lane_table, o)
+    if share > 0 then unused[i + 1] = CAL .. ':' end
+    o = o + 11 + length
+  end
+  call('DEL', unpack(unused))
+end
 local version = call('HINCRBY', POLICY, 'version', 1)
 call('HSET', POLICY, 'compiled', ARGV[1], 'lane_table', lane_table, 'quota_table', ARGV[3], 'segments', ARGV[4], unpack(settings))
 if known then apply() else C.new_calendar(ARGV[1], false) end

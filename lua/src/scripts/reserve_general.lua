@@ -114,7 +114,7 @@ local function whole(s, start) return s > floor(start / SECOND) or start % SECON
 -- Begins a streak behind a send that was just booked, when it was booked simply.
 local function begin_streak(lane, cost, start, booked)
   local code, _, s = sunpack('<BI4I4', booked)
-  if code % 32 ~= 0 then return end
+  if code % 32 ~= 0 or C.personal then return end
   if code == 7 * 32 or lane_preempts[lane] or cost > H.u0 then cells, streaks = {}, {}; return end
   local c = cell(s)
   if not c or not whole(s, start) then return end
