@@ -83,6 +83,16 @@ async fn a_call_without_an_answer_is_unknown_and_one_without_a_connection_is_not
 }
 
 #[tokio::test]
+async fn a_429_concerns_whom_the_configuration_says() {
+    // R8, check-api#1679
+    let server = server(vec![ScriptedReply::status(429).header("retry-after", "7")]);
+    let config = HttpConfig { throttle_scope: Scope::Recipient, ..HttpConfig::new(server.url()) };
+    let outcome = HttpProvider::new(config).unwrap().send(&outgoing("m")).await;
+    let expected = Outcome::Throttled { retry_after: Some(Duration::from_secs(7)), scope: Scope::Recipient };
+    assert_eq!(outcome, expected);
+}
+
+#[tokio::test]
 async fn a_provider_whose_5xx_are_ambiguous_is_not_asked_again() {
     let server = server(vec![ScriptedReply::status(502)]);
     let config = HttpConfig { ambiguous_5xx: true, ..HttpConfig::new(server.url()) };

@@ -23,6 +23,8 @@ pub struct HttpConfig {
     pub timeout: Duration,
     /// The provider may have taken a message that it answers with a 5xx: its outcome is unknown then. Default false.
     pub ambiguous_5xx: bool,
+    /// Whom a 429 concerns: the whole account (default), or only the send's recipient.
+    pub throttle_scope: Scope,
 }
 
 impl HttpConfig {
@@ -35,11 +37,13 @@ impl HttpConfig {
             connect_timeout: Duration::from_secs(2),
             timeout: Duration::from_secs(10),
             ambiguous_5xx: false,
+            throttle_scope: Scope::Account,
         }
     }
 
     /// From `SENDSLOT_HTTP_URL`, `SENDSLOT_HTTP_HEADERS` (a JSON object), `SENDSLOT_HTTP_CONNECT_TIMEOUT_MS`,
-    /// `SENDSLOT_HTTP_TIMEOUT_MS` and `SENDSLOT_HTTP_AMBIGUOUS_5XX` (`true` or `false`).
+    /// `SENDSLOT_HTTP_TIMEOUT_MS`, `SENDSLOT_HTTP_AMBIGUOUS_5XX` (`true` or `false`) and `SENDSLOT_HTTP_THROTTLE_SCOPE`
+    /// (`account` or `recipient`).
     ///
     /// # Errors
     /// [`ConfigError`].
@@ -57,9 +61,19 @@ impl HttpConfig {
             parsed("SENDSLOT_HTTP_AMBIGUOUS_5XX", config.ambiguous_5xx, "give true or false", |text| {
                 text.parse().ok()
             })?;
+        config.throttle_scope =
+            parsed("SENDSLOT_HTTP_THROTTLE_SCOPE", config.throttle_scope, "give account or recipient", scope)?;
         config.connect_timeout = millis("SENDSLOT_HTTP_CONNECT_TIMEOUT_MS", config.connect_timeout)?;
         config.timeout = millis("SENDSLOT_HTTP_TIMEOUT_MS", config.timeout)?;
         Ok(config)
+    }
+}
+
+fn scope(text: &str) -> Option<Scope> {
+    match text {
+        "account" => Some(Scope::Account),
+        "recipient" => Some(Scope::Recipient),
+        _ => None,
     }
 }
 
@@ -72,6 +86,7 @@ pub struct HttpProvider {
     headers: Vec<(HeaderName, String)>,
     timeout: Duration,
     ambiguous_5xx: bool,
+    throttle_scope: Scope,
 }
 
 /// A connection that was idle this long is not used again: the other side may have closed it, and a request that is
@@ -106,7 +121,8 @@ impl HttpProvider {
             .user_agent(concat!("sendslot/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|_| bad("SENDSLOT_HTTP_URL", &config.url, "the HTTP client could not be made"))?;
-        Ok(Self { client, url, headers, timeout: config.timeout, ambiguous_5xx: config.ambiguous_5xx })
+        let HttpConfig { timeout, ambiguous_5xx, throttle_scope, .. } = config;
+        Ok(Self { client, url, headers, timeout, ambiguous_5xx, throttle_scope })
     }
 
     fn headers(&self, send: &Outgoing) -> Result<HeaderMap, Outcome> {
@@ -137,7 +153,7 @@ impl HttpProvider {
             .and_then(|value| retry_after(&value, header(&response, DATE.as_str()).as_deref(), SystemTime::now()));
         let error = format!("HTTP {}: {}", status.as_u16(), reason(response).await);
         match status {
-            StatusCode::TOO_MANY_REQUESTS => Outcome::Throttled { retry_after: hint, scope: Scope::Account },
+            StatusCode::TOO_MANY_REQUESTS => Outcome::Throttled { retry_after: hint, scope: self.throttle_scope },
             _ if status.is_server_error() && self.ambiguous_5xx => Outcome::Unknown { error },
             // how some providers answer while an earlier call with the same idempotency key still runs
             StatusCode::CONFLICT if attempt > 1 => Outcome::Unknown { error },
