@@ -95,6 +95,8 @@ pub enum MoveReason {
     Displaced,
     /// A quota's window was used up.
     Quota,
+    /// Another send to its recipient had just left.
+    Spacing,
     /// The provider refused it for the rate.
     Throttled,
     /// The provider could not be reached.
@@ -121,6 +123,7 @@ impl MoveReason {
             Self::LeaseEnded => "lease_ended",
             Self::Displaced => "displaced",
             Self::Quota => "quota",
+            Self::Spacing => "spacing",
             Self::Throttled => "throttled",
             Self::Unavailable => "unavailable",
             Self::Unknown => "unknown",
@@ -141,6 +144,7 @@ impl MoveReason {
             24 => Self::LeaseEnded,
             25 => Self::Displaced,
             27 => Self::Quota,
+            29 => Self::Spacing,
             31 => Self::Throttled,
             32 => Self::Unavailable,
             33 => Self::Unknown,

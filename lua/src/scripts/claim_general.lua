@@ -29,11 +29,11 @@ local function from_now()
 end
 
 -- A new booking for this copy. near: when the slot is close the copy stays here and seq stays.
-local function rebook(why, near, new_seq, from)
+local function rebook(why, near, new_seq, from, from_rule)
   load_book()
   local r = rec or C.blank(seq, lane, cost, digest)
   local start, rule = from_now()
-  if from and from > start then start, rule = from, 4 end
+  if from and from > start then start, rule = from, from_rule end
   if rec and r.epoch == H.epoch and r.state == BOOKED then
     -- what lies ahead of its place goes back to others
     C.give_back(r, C.places_in(r.tail, r.second, r.position, r.cost), recipient, false)
@@ -71,12 +71,14 @@ local function ended()
   return dead(rec.seq, rec.attempts, reason)
 end
 
--- A quota is a law as well: what was claimed in its window counts, whatever was booked.
+-- Quotas and spacing are laws as well: what was claimed counts, whatever was booked.
 local function send()
   for _, q in ipairs(C.quotas) do
     local w = C.window(q, now)
-    if C.window_use(q, w)[2] + rec.cost > q.limit then return rebook(27, true, nil, C.window_start(q, w + 1)) end
+    if C.window_use(q, w)[2] + rec.cost > q.limit then return rebook(27, true, nil, C.window_start(q, w + 1), 4) end
   end
+  local spaced = recipient and H.spacing > 0 and C.claim_recipient(recipient, rec.second, rec.position)
+  if spaced then return rebook(29, true, nil, ceil(spaced / SECOND) * SECOND, 5) end
   for _, q in ipairs(C.quotas) do C.charge_window(q, C.window(q, now), 0, rec.cost) end
   H.tat, H.dirty = max(H.tat, now - H.base * SECOND) + rec.cost * H.gap, true
   if not rec.own and rec.cost > 1 then            -- it leaves at once: nobody takes the rest of its units over

@@ -78,8 +78,9 @@ function C.trim_quotas(void)
   end
 end
 
--- A recipient's key: end of its cooldown (us), then '<I4I4d' second, position and instant of each booking, ascending.
-local recipients, recipients_changed = {}, {}
+-- A recipient's key: end of its cooldown (us), then '<I4I4d' second, position (+ SENT_FLAG when it was claimed) and instant of
+-- each booking (of the claim, then), ascending.
+local SENT_FLAG, recipients, recipients_changed = 2147483648, {}, {}
 local function unpack_recipient(packed)
   local t = { 0 }
   if packed then
@@ -126,8 +127,20 @@ end
 function C.refund_recipient(id, s, p)
   local t = C.recipient_of(id)
   for i = #t, 2, -1 do
-    if t[i][1] == s and t[i][2] == p then table.remove(t, i); recipients_changed[id] = true; return end
+    if t[i][1] == s and t[i][2] % SENT_FLAG == p then table.remove(t, i); recipients_changed[id] = true; return end
   end
+end
+
+-- Spacing is a law at the claim as well. Returns the instant before which this send may not leave, or nil and notes that it does.
+function C.claim_recipient(id, s, p)
+  local t, own = C.recipient_of(id), nil
+  for i = 2, #t do
+    local b = t[i]
+    if b[1] == s and b[2] % SENT_FLAG == p then own = b
+    elseif b[2] >= SENT_FLAG and now - b[3] < H.spacing then return b[3] + H.spacing end
+  end
+  if not own then own = { s, p, now }; t[#t + 1] = own end
+  own[2], own[3], recipients_changed[id] = p + SENT_FLAG, now, true
 end
 
 function C.cool_recipient(id, till)

@@ -11,7 +11,7 @@
 --   pause, 0: none), at (the slot's instant, 0: void) in us since 1970; policy 0 none, 1 there; level of the adaptive rate,
 --   of 20; num/den: units per second that are booked now; state and origin as in RECORD of head.lua, time in ms; called: how
 --   long the provider call took (sent only), ms; lane: its name, empty when it is no longer one; move: '<BBI6I6I6' why (0: booked, 20 …
---   27 as in claim, 30 + outcome as in settle, 40 scheduled again after its slot, 41 redrive), rule that bound the new slot,
+--   29 as in claim, 30 + outcome as in settle, 40 scheduled again after its slot, 41 redrive), rule that bound the new slot,
 --   when, from (0: void) and to which instant, ms
 local answer = { now, call('HEXISTS', POLICY, 'compiled'), 0, 0, 0, 0, 0, 0 }
 local record = call('GET', KEYS[3])
