@@ -139,7 +139,10 @@ function C.claim_recipient(id, s, p)
     if b[1] == s and b[2] % SENT_FLAG == p then own = b
     elseif b[2] >= SENT_FLAG and now - b[3] < H.spacing then return b[3] + H.spacing end
   end
-  if not own then own = { s, p, now }; t[#t + 1] = own end
+  if not own then
+    C.charge_recipient(id, s, p, now)
+    return C.claim_recipient(id, s, p)
+  end
   own[2], own[3], recipients_changed[id] = p + SENT_FLAG, now, true
 end
 
