@@ -134,23 +134,35 @@ end
 
 -- the last marked position of [p, p + n)
 function C.marked(m, p, n)
-  for q = p + n - 1, p, -1 do
-    local byte = string.byte(m[3], floor(q / 8) + 1)
-    if byte and floor(byte / 2 ^ (q % 8)) % 2 == 1 then return q end
+  local bits = m[3]
+  local q = min(p + n, #bits * 8) - 1
+  while q >= p do
+    local byte = string.byte(bits, floor(q / 8) + 1)
+    if byte == 0 then q = floor(q / 8) * 8 - 1
+    elseif floor(byte / 2 ^ (q % 8)) % 2 == 1 then return q
+    else q = q - 1 end
   end
 end
 
-function C.set_marks(s, p, n, on)
-  local m = C.marks(s)
-  local bytes = { string.byte(m[3], 1, -1) }
-  for q = p, p + n - 1 do
-    local i, bit = floor(q / 8) + 1, 2 ^ (q % 8)
-    for j = #bytes + 1, i do bytes[j] = 0 end
-    if floor(bytes[i] / bit) % 2 ~= on then bytes[i] = bytes[i] + (on == 1 and bit or -bit) end
+-- byte i (from 0) of these bits, with those of [p, to) on or off
+local function with_marks(bits, i, p, to, on)
+  local byte = string.byte(bits, i + 1)
+  for q = max(p, i * 8), min(to, i * 8 + 8) - 1 do
+    local bit = 2 ^ (q % 8)
+    if floor(byte / bit) % 2 ~= on then byte = byte + (on == 1 and bit or -bit) end
   end
-  local parts = {}
-  for i = 1, #bytes, 200 do parts[#parts + 1] = string.char(unpack(bytes, i, min(#bytes, i + 199))) end
-  m[3], marks_changed[s] = table.concat(parts), true
+  return string.char(byte)
+end
+
+function C.set_marks(s, p, n, on)
+  local m, to = C.marks(s), p + n
+  local first, last = floor(p / 8), floor((to - 1) / 8)
+  local bits = m[3] .. string.rep('\0', last + 1 - #m[3])
+  local middle = with_marks(bits, first, p, to, on)
+  if last > first then
+    middle = middle .. string.rep(on == 1 and '\255' or '\0', last - first - 1) .. with_marks(bits, last, p, to, on)
+  end
+  m[3], marks_changed[s] = string.sub(bits, 1, first) .. middle .. string.sub(bits, last + 2), true
   if on == 1 and s > H.pre_until then H.pre_until, H.dirty = s, true end
 end
 
