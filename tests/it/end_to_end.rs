@@ -4,11 +4,17 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
+use futures_util::{StreamExt as _, stream};
 use sendslot_localstack::provider::{
     Arrival, Body, BodyCapture, Faults, ProviderOptions, ScriptedReply, max_units_in_rolling_window,
 };
 use sendslot_localstack::{Servers, Stack, StackOptions, Tick};
-use sendslot_scheduler::SendState;
+use sendslot_scheduler::{BoundBy, Cancelled, Event, MoveReason, Refusal, ScheduleError, SendState};
+use sendslot_shared::budget;
+use sendslot_shared::id::{BudgetName, LaneName};
+use sendslot_shared::limits::Lane;
+use sendslot_shared::policy::Policy;
+use sendslot_shared::store::Store;
 use sendslot_tests::per_second;
 use sendslot_tests::pipeline::{Pipeline, Setup};
 use sendslot_tests::queues::localstack;
@@ -208,4 +214,94 @@ async fn lead_and_rebooking_absorb_the_stock_tick_of_localstack() {
     assert!(arrivals.iter().all(|a| a.status == Some(200)));
     assert!(most_in_a_second(&arrivals) <= 100);
     stack.stop().await;
+}
+
+#[tokio::test]
+async fn an_urgent_lane_overtakes_a_campaign_and_the_displaced_are_sent_as_well() {
+    let urgent = Lane { preempts: true, ..Lane::new(LaneName::new("otp").unwrap()) };
+    let policy = Policy { lanes: vec![urgent], ..per_second(100, 0.9) };
+    let pipeline = start(Setup { policy, ..Setup::new("e2e-lanes") }).await;
+    let mut ids: Vec<String> = (0..500).map(|i| format!("m{i:05}")).collect();
+    let campaign: Vec<_> = ids.iter().map(|id| pipeline.message(id)).collect();
+    let booked: Vec<_> = pipeline.scheduler.schedule_all(stream::iter(campaign)).collect().await;
+    assert!(booked.iter().all(Result::is_ok));
+    let backlog = pipeline.status(&ids[499]).await.wait;
+    for i in 0..20 {
+        let id = format!("otp{i}");
+        let booked = pipeline.scheduler.schedule(pipeline.message(&id).lane("otp")).await.unwrap();
+        assert!(booked.wait() < backlog / 2, "{:?} of {backlog:?}", booked.wait());
+        assert_eq!(booked.bound_by(), Some(BoundBy::TakeOver), "{i} {:?} {:?}", booked.slot(), booked.wait());
+        ids.push(id);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    pipeline.ended(&ids, Duration::from_secs(60)).await;
+    let mut displaced = 0;
+    for id in &ids {
+        let status = pipeline.status(id).await;
+        assert_eq!(status.state, SendState::Sent, "{id}");
+        displaced +=
+            usize::from(status.history.iter().any(|event| {
+                matches!(event, Event::Moved { why: MoveReason::Displaced, bound_by: BoundBy::Rate, .. })
+            }));
+    }
+    assert!(
+        displaced >= 15,
+        "{displaced} moved for twenty urgent ones (a late one may have moved before it was displaced)"
+    );
+    let arrivals = pipeline.stop().await;
+    each_once(&arrivals, &ids);
+    assert!(most_in_a_second(&arrivals) <= 100);
+    let place = |prefix: &str| arrivals.iter().rposition(|a| a.send_id.starts_with(prefix)).unwrap();
+    assert!(place("otp") < place("m"), "the last urgent one leaves before the campaign ends");
+}
+
+#[tokio::test]
+async fn a_cancelled_send_never_reaches_the_provider_and_a_paused_budget_goes_on_later() {
+    let pipeline = start(Setup::new("e2e-cancel")).await;
+    let store = Store::new(&localstack().await.redis_url()).unwrap();
+    let name = BudgetName::new("e2e-cancel").unwrap();
+    assert!(budget::pause(&store, &name, Some(budget::UNTIL_RESUMED)).await.unwrap());
+    let ids = pipeline.schedule(60).await;
+    let (cancelled, kept) = ids.split_at(20);
+    for id in cancelled {
+        assert_eq!(pipeline.scheduler.cancel(pipeline.budget, id).await.unwrap(), Cancelled::Cancelled);
+    }
+    // every copy has asked during the pause
+    let give_up = Instant::now() + Duration::from_secs(20);
+    while pipeline.status(&kept[39]).await.hops == 0 {
+        assert!(Instant::now() < give_up, "{:?}", pipeline.status(&kept[39]).await);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(pipeline.provider.stats().arrivals, 0, "nothing leaves during the pause");
+    assert!(budget::pause(&store, &name, None).await.unwrap());
+    // copies that were put back for a minute are not waited for: new ones go on at once
+    let next: Vec<String> = (0..5).map(|i| format!("next{i}")).collect();
+    for id in &next {
+        pipeline.scheduler.schedule(pipeline.message(id)).await.unwrap();
+    }
+    pipeline.ended(&next, Duration::from_secs(30)).await;
+    let again = pipeline.scheduler.schedule(pipeline.message(&cancelled[0])).await;
+    assert!(matches!(again, Err(ScheduleError::Refused(Refusal::Cancelled))), "{again:?}");
+    pipeline.ended(kept, Duration::from_secs(90)).await;
+    each_once(&pipeline.stop().await, &[kept, &next].concat());
+}
+
+#[tokio::test]
+async fn a_dead_letter_is_booked_again_by_a_redrive_and_sent() {
+    let setup = Setup::new("e2e-redrive");
+    let mut provider = setup.provider.clone();
+    provider.scripted.insert("m00000".into(), vec![ScriptedReply::status(400)]);
+    let pipeline = start(Setup { provider, ..setup }).await;
+    let ids = pipeline.schedule(1).await;
+    let letter = pipeline.dead_letters(1).await.remove(0);
+    let asked = pipeline.scheduler.schedule(pipeline.message(&ids[0])).await;
+    assert!(matches!(asked, Err(ScheduleError::Refused(Refusal::Failed))), "only a redrive leaves an end: {asked:?}");
+    pipeline.scheduler.redrive(&letter.body).await.unwrap();
+    pipeline.ended(&ids, Duration::from_secs(30)).await;
+    let status = pipeline.status(&ids[0]).await;
+    assert_eq!(status.state, SendState::Sent);
+    assert!(status.history.iter().any(|event| matches!(event, Event::Moved { why: MoveReason::Redrive, .. })));
+    let refused = pipeline.scheduler.redrive("no letter").await.unwrap_err().to_string();
+    assert!(refused.contains("cannot be booked again"), "{refused}");
+    assert_eq!(pipeline.stop().await.len(), 2, "the refused call, and the one that was taken");
 }

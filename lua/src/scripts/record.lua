@@ -15,8 +15,8 @@ function C.blank(seq, lane, cost, digest)
 end
 
 function C.origin(r)
-  if r.state == BOOKED then return r.nonce end
-  return r.issuer
+  if r.state == CLAIMED or r.state == SENT then return r.issuer end
+  return r.nonce
 end
 
 -- anew: with a new time to live, past its slot; else the old one is kept
