@@ -4,6 +4,7 @@
 
 mod booking;
 mod cli;
+mod conformance;
 mod end_to_end;
 mod faults;
 mod http_provider;

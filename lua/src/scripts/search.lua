@@ -90,7 +90,8 @@ end
 
 -- A send of an urgent lane, or (`again`) one that is booked again, takes the first position from `start` on that stands
 -- under a send of a lane that does not preempt: that one moves at its claim. Other lanes keep what is reserved for them,
--- and sends booked again get a tenth of each second. Before `before` (us), and not far.
+-- and sends booked again get a tenth of each second. Before `before` (us), and not far. The last claimed unit lies a gap
+-- before tat, also when the clock was set back.
 function C.take_over(lane, units, start, before, again)
   local first = floor(start / SECOND)
   for s = max(first, H.firm), first + TAKE_OVER_REACH do
@@ -99,7 +100,7 @@ function C.take_over(lane, units, start, before, again)
     local own, held = C.holding(s)
     local tenth = room >= 10 and floor(room / 10) or (room > 0 and s % ceil(10 / room) == 0 and 1 or 0)
     if m[1] + m[2] + units <= room - held + (own[lane] or 0) and (not again or m[2] + units <= tenth) then
-      local q = s == first and C.position(s, max(start, now + 1)) or 0
+      local q = C.position(s, max(start, now + 1, H.base * SECOND + H.tat - H.gap + 1))
       local holes = high >= HOLES and C.holes_of(s) or {}
       local last = min(high % HOLES, room) - units
       while q <= last do
