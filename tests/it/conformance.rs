@@ -52,6 +52,7 @@ cases! {
         urgent_sends_stand_under_no_claimed_one_even_after_the_clock_was_set_back,
         urgent_sends_stand_under_no_claimed_one_after_a_lowered_rate,
         urgent_sends_leave_the_guaranteed_share_of_other_lanes,
+        urgent_sends_in_the_middle_of_a_second_displace_no_guaranteed_send,
         heavy_sends_and_runs_that_lose_a_position_book_again_as_a_whole,
         a_run_that_loses_its_tail_moves,
         urgent_traffic_leaves_soon_and_nothing_is_lost;

@@ -45,11 +45,17 @@ function C.look_up(lane, cost, start, rule, reach_s, recipient, again)
   return nil, from
 end
 
+-- Whether a lane books within what it holds of a second: nobody preempts that.
+local function guaranteed(lane, s, units)
+  if not C.preempting or (lane_share[lane] or 0) == 0 then return false end
+  return C.used_by(lane, s) + units <= C.holding(s)[lane]
+end
+
 -- Takes what look_up found: positions, quotas, spacing. kept: nobody takes these positions over. Returns the flags of the
 -- record's state.
 function C.commit(lane, cost, s, p, at, place, under, recipient, kept)
   local urgent = lane_preempts[lane] or false
-  local own = under or urgent or kept or false
+  local own = under or urgent or kept or not place and guaranteed(lane, s, cost) or false
   for i = 1, place and #place or 1 do
     local ts, tp, tn = s, p, cost
     if place then ts, tp, tn = unpack(place[i]) end

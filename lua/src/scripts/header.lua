@@ -58,6 +58,7 @@ local function load_lanes(packed)
     local name = string.sub(packed, o + 11, o + 10 + length)
     if lane_flags < 128 then lane_id[name] = i end        -- 128: no longer a lane, but bookings of it stand
     lane_share[i], lane_preempts[i], lane_wait[i] = share, lane_flags % 2 == 1, wait
+    C.preempting = C.preempting or lane_preempts[i]
     if share > 0 then reserving[#reserving + 1] = i end
     o = o + 11 + length
   end

@@ -30,7 +30,7 @@ local function book(key, seq, lane, attempts, throttles, hops, digest, cost, not
   if place or recipient then record = record .. C.tail_of(place, recipient) end
   call('SET', key, record, 'EX', C.record_ttl(s))
   if why then C.remember(key, why, bound, r.epoch == H.epoch and C.instant(r.second, r.position) or 0, at, r) end
-  return answer(bound * 32, seq, s, p, at - now)
+  return answer(bound * 32, seq, s, p, at - now), place
 end
 
 local function reserve_known(key, record, send_flags, digest, cost, not_before, deadline, recipient, lane)
@@ -111,19 +111,25 @@ end
 -- whether a second may be a cell for this start: not the one that has begun
 local function whole(s, start) return s > floor(start / SECOND) or start % SECOND == 0 end
 
+-- Whether its places are simply counted: no marks, nothing in front.
+local function streaky(lane, cost)
+  return not lane_preempts[lane] and cost <= H.u0 and not (C.preempting and (lane_share[lane] or 0) > 0)
+end
+
 -- Begins a streak behind a send that was just booked, when it was booked simply.
-local function begin_streak(lane, cost, start, booked)
+local function begin_streak(lane, cost, start, booked, place)
   local code, _, s = sunpack('<BI4I4', booked)
-  if code % 32 ~= 0 or C.personal then return end
-  if code == 7 * 32 or lane_preempts[lane] or cost > H.u0 then cells, streaks = {}, {}; return end
+  if code % 32 ~= 0 then return end
+  if code == 7 * 32 or place or not streaky(lane, cost) then cells, streaks = {}, {}; return end
+  if C.personal and not cells[s] then return end
   local c = cell(s)
-  if not c or not whole(s, start) then return end
+  if C.personal or not c or not whole(s, start) then return end
   streaks[start][lane * 16777216 + cost] = new_streak(lane, cost, start, c, code == 6 * 32 and 6 or 1)
 end
 
 -- Begins one where the hints say that there is room; false when it is not that simple.
 local function find_streak(lane, cost, start)
-  if lane_preempts[lane] or cost > H.u0 then return false end
+  if not streaky(lane, cost) then return false end
   local view, first = (lane_share[lane] or 0) > 0 and lane + 1 or 0, max(floor(start / SECOND), H.base)
   local s = C.next_open(view, cost, first, first + H.horizon)
   local c = whole(s, start) and (cells[s] or cell(s))
@@ -207,8 +213,9 @@ while i <= n do
         booked = reserve_known(key, record, send_flags, digest, cost, not_before, deadline, recipient, lane)
         cells, streaks = {}, {}
       else
-        booked = book(key, 1, lane, 0, 0, 0, digest, cost, not_before, deadline, recipient)
-        begin_streak(lane, cost, start, booked)
+        local place
+        booked, place = book(key, 1, lane, 0, 0, 0, digest, cost, not_before, deadline, recipient)
+        begin_streak(lane, cost, start, booked, place)
       end
     end
     out[i + 2], met[key] = booked, true

@@ -145,6 +145,24 @@ pub async fn urgent_sends_leave_the_guaranteed_share_of_other_lanes<E: Engine>(e
     }
 }
 
+/// The same when the urgent ones come in the middle of the second, where the share is booked.
+pub async fn urgent_sends_in_the_middle_of_a_second_displace_no_guaranteed_send<E: Engine>(engine: &E) {
+    engine.set_policy(&with_lanes(eighty(), [urgent(), reserved("otp", 0.2)])).await;
+    engine.set_clock(START - 250_000).await;
+    let bulk = engine.copies(&drafts("m", 640)).await;
+    let otp = engine.copies(&many("otp", 16, |m| m.lane("otp"))).await;
+    let mut crew = Crew::new(engine, START - 250_000);
+    crew.take(bulk);
+    crew.take(otp);
+    crew.work(START + 300_000).await;
+    let flood = engine.copies(&many("u", 60, |m| m.lane("now"))).await;
+    crew.take(flood);
+    crew.finish().await;
+    crew.assert_sound();
+    let displaced: Vec<_> = crew.moves.iter().filter(|(id, _)| id.starts_with("otp")).collect();
+    assert!(displaced.is_empty(), "{displaced:?}");
+}
+
 /// A send that loses one of its units books all of them anew, and its other units are lost with it.
 pub async fn heavy_sends_and_runs_that_lose_a_position_book_again_as_a_whole<E: Engine>(engine: &E) {
     engine.set_policy(&with_urgent()).await;
