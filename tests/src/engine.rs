@@ -54,6 +54,8 @@ pub trait Engine {
 
     /// All that is stored for the budget, by part.
     async fn dump(&self) -> BTreeMap<String, Vec<u8>>;
+    /// The names of the parts of what is stored.
+    async fn parts(&self) -> Vec<String>;
     /// Loses one part of what is stored.
     async fn lose(&self, part: &str);
     /// How many elementary operations were made so far: the measure of work that does not depend on the machine.
@@ -156,12 +158,17 @@ impl Engine for Bench {
     }
 
     async fn dump(&self) -> BTreeMap<String, Vec<u8>> {
-        let mut all = BTreeMap::new();
-        for key in self.keys("s{b}*").await {
-            let value: Vec<u8> = self.command(redis::cmd("DUMP").arg(&key)).await;
-            all.insert(key, value);
+        let parts = self.parts().await;
+        let mut all = redis::pipe();
+        for part in &parts {
+            all.cmd("DUMP").arg(part);
         }
-        all
+        let values: Vec<Vec<u8>> = all.query_async(&mut self.redis.clone()).await.expect("Redis answers");
+        parts.into_iter().zip(values).collect()
+    }
+
+    async fn parts(&self) -> Vec<String> {
+        self.keys("s{b}*").await
     }
 
     async fn lose(&self, part: &str) {
