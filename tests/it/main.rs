@@ -5,6 +5,7 @@
 mod booking;
 mod cli;
 mod conformance;
+mod day;
 mod end_to_end;
 mod faults;
 mod http_provider;

@@ -1,6 +1,7 @@
 //! What tests and benches share: a private Redis with a virtual clock, and short ways to book and to claim.
 
 pub mod conformance;
+pub mod day;
 pub mod engine;
 pub mod pipeline;
 pub mod proxy;
