@@ -291,7 +291,7 @@ impl Policy {
         range(within(self.lead, 100, Duration::from_secs(60)), "lead", show(self.lead), "100 ms to 60 s")?;
         range(within(self.horizon, 1000, 14 * DAY), "horizon", show(self.horizon), "1 s to 14 days")?;
         range(within(self.dedup_ttl, 3_600_000, 30 * DAY), "dedup_ttl", show(self.dedup_ttl), "1 hour to 30 days")?;
-        let max_cost = self.largest_cost();
+        let max_cost = self.max_cost.unwrap_or(1);
         range((1..1 << 24).contains(&max_cost), "max_cost", max_cost.to_string(), "1 to 16,777,215 units")?;
         range(self.max_attempts >= 1, "max_attempts", self.max_attempts.to_string(), "1 to 255")
     }
@@ -504,6 +504,14 @@ mod tests {
         for bad in [0.0, -0.5, 1.01, f64::NAN, 0.000_01, 0.123_456] {
             assert!(matches!(Headroom::new(bad), Err(InvalidPolicy::Headroom { .. })), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_quota_or_a_step_of_nothing_is_named_and_not_the_cost_that_follows_from_it() {
+        let why = |p: Policy| p.compile().unwrap_err().to_string();
+        assert!(why(Policy { quotas: vec![Quota::new(0, DAY)], ..policy(100, 0.9) }).starts_with("quota 0"));
+        let step = RampStep { from: Instant::from_micros(1_796_083_200_000_000), limit: 0 };
+        assert!(why(Policy { ramp: vec![step], ..policy(100, 0.9) }).starts_with("a ramp step with limit 0"));
     }
 
     #[test]
