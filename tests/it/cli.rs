@@ -1,5 +1,7 @@
 //! The `sendslot` command as a process: round trips, exit codes, bad input.
 
+mod policies;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -170,21 +172,6 @@ async fn closed_port() -> u16 {
 }
 
 #[tokio::test]
-async fn what_budget_get_prints_can_be_pasted() {
-    let desk = Desk::open("cli-paste").await;
-    let odd = "budget set sms --limit 20 --per 1h --headroom 0.8125 --transit 300ms --lead 2s --horizon 48h \
-               --dedup-ttl 5400s --max-cost 7 --max-attempts 9 --on-unknown resend";
-    assert_eq!(desk.run(&odd.split_whitespace().collect::<Vec<_>>()).await.code, 0);
-    let before = desk.run(&["budget", "get", "sms", "--json"]).await.json();
-    let printed = desk.run(&["budget", "get", "sms"]).await.stdout;
-    let pasted: Vec<&str> = printed.lines().next().unwrap().split_whitespace().collect();
-    assert_eq!(pasted[0], "sendslot");
-    desk.redis(&["FLUSHALL"]).await;
-    assert_eq!(desk.run(&pasted[1..]).await.code, 0, "{printed}");
-    assert_eq!(desk.run(&["budget", "get", "sms", "--json"]).await.json(), before);
-}
-
-#[tokio::test]
 async fn a_budget_keeps_what_is_not_given_and_is_listed() {
     let desk = Desk::open("cli-list").await;
     let set = desk.run(&["budget", "set", "sms", "--limit", "100", "--headroom", "0.9", "--json"]).await.json();
@@ -304,31 +291,6 @@ async fn a_line_that_does_not_parse_is_named_by_its_number_and_the_rest_goes_on(
     let named: Vec<_> = report["errors"].as_array().unwrap().iter().map(|e| e["line"].as_u64().unwrap()).collect();
     assert_eq!(named, [2, 4, 5]);
     assert_eq!(desk.booked_and_enqueued().await, (2, 2));
-}
-
-#[tokio::test]
-async fn a_policy_that_cannot_work_is_refused_with_what_would() {
-    let desk = Desk::open("cli-policies").await;
-    let bad: [(&str, &[&str]); 8] = [
-        ("--limit 0", &["limit 0", "at least 1"]),
-        ("--limit 100 --headroom 0", &["headroom 0", "above 0", "0.95"]),
-        ("--limit 100 --headroom 1.5", &["headroom 1.5", "at most 1"]),
-        ("--limit 100 --headroom 0.99", &["headroom 0.99", "0.9881"]),
-        ("--limit 100 --headroom 1", &["0.9881"]),
-        ("--headroom 0.9", &["--limit UNITS"]),
-        ("--limit 100 --max-cost 0", &["max_cost 0", "1 to"]),
-        ("--limit 100 --horizon 400h", &["horizon", "14 days"]),
-    ];
-    for (options, words) in bad {
-        let args: Vec<&str> = ["budget", "set", "sms"].into_iter().chain(options.split(' ')).collect();
-        desk.run(&args).await.assert_fails(2, words);
-    }
-    let keys: Vec<String> = redis::from_redis_value(desk.redis(&["KEYS", "*"]).await).unwrap();
-    assert_eq!(keys, [""; 0]);
-    desk.set_sms().await;
-    let before = desk.run(&["budget", "get", "sms", "--json"]).await.json();
-    desk.run(&["budget", "set", "sms", "--headroom", "0.99"]).await.assert_fails(2, &["0.9881"]);
-    assert_eq!(desk.run(&["budget", "get", "sms", "--json"]).await.json(), before);
 }
 
 #[tokio::test]

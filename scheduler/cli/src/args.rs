@@ -1,11 +1,12 @@
 //! What the command line takes.
 
 use std::path::PathBuf;
-use std::str::FromStr as _;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use jiff::SignedDuration;
+use sendslot_shared::limits::{Adaptive, Lane, Quota, RampStep};
+
+use crate::policy_text::{self, Given, duration, whole_ms, whole_s};
 
 const EXIT_CODES: &str = "Exit codes:
   0  all done
@@ -85,36 +86,57 @@ pub(crate) enum BudgetCommand {
 pub(crate) struct BudgetSetArgs {
     /// The budget: 1 to 64 characters of a-z 0-9 . _ -
     pub(crate) name: String,
+    /// What is not given takes its default instead of staying as it is.
+    #[arg(long)]
+    pub(crate) replace: bool,
     /// Units that the provider takes in any `per`.
     #[arg(long)]
     pub(crate) limit: Option<u32>,
     /// The window of the limit [default: 1s].
-    #[arg(long, value_parser = duration)]
+    #[arg(long, value_parser = whole_ms)]
     pub(crate) per: Option<Duration>,
     /// The part of the limit that is scheduled, above 0 and at most 1 [default: 0.97].
     #[arg(long)]
     pub(crate) headroom: Option<f64>,
     /// The earliest slot offered is this far ahead [default: 250ms].
-    #[arg(long, value_parser = duration)]
+    #[arg(long, value_parser = whole_ms)]
     pub(crate) transit: Option<Duration>,
     /// Messages show up 0 to 1 s more than this before their slot [default: 1500ms].
-    #[arg(long, value_parser = duration)]
+    #[arg(long, value_parser = whole_ms)]
     pub(crate) lead: Option<Duration>,
     /// The furthest slot offered, at most 14 days [default: 24h].
-    #[arg(long, value_parser = duration)]
+    #[arg(long, value_parser = whole_s)]
     pub(crate) horizon: Option<Duration>,
     /// How long a send's end is remembered past its slot [default: 24h].
-    #[arg(long, value_parser = duration)]
+    #[arg(long, value_parser = whole_s)]
     pub(crate) dedup_ttl: Option<Duration>,
-    /// The largest cost of one send; above the limit it says that the provider takes that [default: the limit].
-    #[arg(long)]
-    pub(crate) max_cost: Option<u32>,
+    /// The largest cost of one send; above the limit it says that the provider takes that. `none`: the limit, and what
+    /// ramp and quotas hold.
+    #[arg(long, value_name = "UNITS", value_parser = or_none(policy_text::units))]
+    pub(crate) max_cost: Option<Given<u32>>,
     /// Provider calls for one send before it is dead-lettered [default: 5].
     #[arg(long)]
     pub(crate) max_attempts: Option<u8>,
     /// What an outcome that nobody knows leads to [default: park].
     #[arg(long)]
     pub(crate) on_unknown: Option<OnUnknownArg>,
+    /// A priority class: otp:reserved=20%,max-wait=30s,preempts, or its name alone. Again for each; `none` clears them.
+    #[arg(long, value_name = "LANE", value_parser = or_none(policy_text::lane))]
+    pub(crate) lane: Vec<Given<Lane>>,
+    /// A further limit in fixed windows of UTC: 50000/24h, or of local time so far ahead of it: 50000/24h@+1h. Again for
+    /// each; `none` clears them.
+    #[arg(long, value_name = "UNITS/WINDOW", value_parser = or_none(policy_text::quota))]
+    pub(crate) quota: Vec<Given<Quota>>,
+    /// The least time between two sends to one recipient; `none` clears it.
+    #[arg(long, value_name = "TIME", value_parser = or_none(policy_text::whole_ms))]
+    pub(crate) spacing: Option<Given<Duration>>,
+    /// Another limit from an instant on: 2026-12-01T00:00:00Z=200. Again for each, ascending; `none` clears them.
+    #[arg(long, value_name = "INSTANT=UNITS", value_parser = or_none(policy_text::ramp_step))]
+    pub(crate) ramp: Vec<Given<RampStep>>,
+    /// The rate follows what the provider takes, down to a floor, up to a ceiling [default: the limit], in the limit's
+    /// units: 20, or 20..80. `none` clears it.
+    #[arg(long, value_name = "FLOOR[..CEILING]", value_parser = or_none(policy_text::adaptive))]
+    pub(crate) adaptive: Option<Given<Adaptive>>,
     /// One JSON document on standard output, and nothing else.
     #[arg(long)]
     pub(crate) json: bool,
@@ -284,10 +306,11 @@ pub(crate) struct DemoArgs {
     pub(crate) json: bool,
 }
 
-/// `250ms`, `1s`, `24h`, `1h 30m`.
-fn duration(text: &str) -> Result<Duration, String> {
-    let parsed = SignedDuration::from_str(text).map_err(|e| e.to_string());
-    parsed.and_then(|d| Duration::try_from(d).map_err(|_| "a duration is not negative".to_owned()))
+/// A parser that also takes `none`.
+fn or_none<T: 'static>(
+    parse: fn(&str) -> Result<T, String>,
+) -> impl Fn(&str) -> Result<Given<T>, String> + Clone + Send + Sync + 'static {
+    move |text| Given::read(text, parse)
 }
 
 #[cfg(test)]
@@ -298,14 +321,5 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Args::command().debug_assert();
-    }
-
-    #[test]
-    fn durations_are_read_as_people_write_them() {
-        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
-        assert_eq!(duration("24h"), Ok(Duration::from_secs(86_400)));
-        assert_eq!(duration("1h 30m"), Ok(Duration::from_secs(5400)));
-        assert!(duration("-1s").is_err());
-        assert!(duration("fast").is_err());
     }
 }

@@ -1,36 +1,15 @@
-//! `sendslot budget set|get|list`.
-
-use std::time::Duration;
+//! `sendslot budget set|get|list|pause|resume`.
 
 use sendslot_shared::budget::{self, BudgetError};
 use sendslot_shared::id::BudgetName;
 use sendslot_shared::policy::{Compiled, Headroom, OnUnknown, Policy};
 use sendslot_shared::store::Store;
-use serde::Serialize;
 
 use crate::args::{BudgetCommand, BudgetSetArgs, OnUnknownArg};
 use crate::exit::{Exit, Failure};
 use crate::output;
-
-/// A budget as `--json` shows it.
-#[derive(Debug, Serialize)]
-struct Shown {
-    budget: String,
-    version: u64,
-    limit: u32,
-    per_ms: u128,
-    headroom: f64,
-    transit_ms: u128,
-    lead_ms: u128,
-    horizon_s: u64,
-    dedup_ttl_s: u64,
-    max_cost: u32,
-    max_attempts: u8,
-    on_unknown: OnUnknown,
-    scheduled_per_s: f64,
-    grace_ms: f64,
-    largest_cost_beside_others: u32,
-}
+use crate::policy_json::shown;
+use crate::policy_text::{self, Given};
 
 pub(crate) async fn run(command: BudgetCommand) -> Result<Exit, Failure> {
     let store = connect().await?;
@@ -53,6 +32,13 @@ pub(crate) async fn connect() -> Result<Store, Failure> {
     Ok(store)
 }
 
+/// A budget without a policy.
+pub(crate) fn unknown(budget: &BudgetName) -> Failure {
+    Failure::unknown(anyhow::anyhow!(
+        "the budget {budget} has no policy: set one with `sendslot budget set {budget} --limit UNITS`"
+    ))
+}
+
 async fn set(store: &Store, args: BudgetSetArgs) -> Result<Exit, Failure> {
     let name = BudgetName::new(&args.name).map_err(Failure::usage)?;
     let before = match budget::get(store, &name).await {
@@ -69,7 +55,9 @@ async fn set(store: &Store, args: BudgetSetArgs) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
+/// The policy with what is given put in; `before` is what the budget has.
 fn changed(before: Option<Policy>, args: BudgetSetArgs) -> Result<Policy, Failure> {
+    let before = before.filter(|_| !args.replace);
     let mut policy = match (before, args.limit) {
         (Some(policy), None) => policy,
         (Some(policy), Some(limit)) => Policy { limit, ..policy },
@@ -83,27 +71,52 @@ fn changed(before: Option<Policy>, args: BudgetSetArgs) -> Result<Policy, Failur
     if let Some(headroom) = args.headroom {
         policy.headroom = Headroom::new(headroom).map_err(Failure::usage)?;
     }
-    policy.per = args.per.unwrap_or(policy.per);
-    policy.transit = args.transit.unwrap_or(policy.transit);
-    policy.lead = args.lead.unwrap_or(policy.lead);
-    policy.horizon = args.horizon.unwrap_or(policy.horizon);
-    policy.dedup_ttl = args.dedup_ttl.unwrap_or(policy.dedup_ttl);
-    policy.max_cost = args.max_cost.or(policy.max_cost);
-    policy.max_attempts = args.max_attempts.unwrap_or(policy.max_attempts);
-    policy.on_unknown = match args.on_unknown {
-        Some(OnUnknownArg::Park) => OnUnknown::Park,
-        Some(OnUnknownArg::Resend) => OnUnknown::Resend,
-        None => policy.on_unknown,
-    };
+    put(&mut policy.per, args.per);
+    put(&mut policy.transit, args.transit);
+    put(&mut policy.lead, args.lead);
+    put(&mut policy.horizon, args.horizon);
+    put(&mut policy.dedup_ttl, args.dedup_ttl);
+    put(&mut policy.max_attempts, args.max_attempts);
+    put(&mut policy.on_unknown, args.on_unknown.map(OnUnknown::from));
+    put(&mut policy.max_cost, args.max_cost.map(Given::into_option));
+    put(&mut policy.spacing, args.spacing.map(Given::into_option));
+    put(&mut policy.adaptive, args.adaptive.map(Given::into_option));
+    put(&mut policy.lanes, whole_list("--lane", args.lane)?);
+    put(&mut policy.quotas, whole_list("--quota", args.quota)?);
+    put(&mut policy.ramp, whole_list("--ramp", args.ramp)?);
     Ok(policy)
+}
+
+impl From<OnUnknownArg> for OnUnknown {
+    fn from(arg: OnUnknownArg) -> Self {
+        match arg {
+            OnUnknownArg::Park => OnUnknown::Park,
+            OnUnknownArg::Resend => OnUnknown::Resend,
+        }
+    }
+}
+
+fn put<T>(setting: &mut T, given: Option<T>) {
+    if let Some(value) = given {
+        *setting = value;
+    }
+}
+
+/// The list that an option gives in all; `None` when it is not given.
+fn whole_list<T>(option: &str, given: Vec<Given<T>>) -> Result<Option<Vec<T>>, Failure> {
+    let (n, list) = (given.len(), given.into_iter().filter_map(Given::into_option).collect::<Vec<T>>());
+    match (n, list.len()) {
+        (0, _) => Ok(None),
+        (1, 0) => Ok(Some(list)),
+        (n, kept) if n == kept => Ok(Some(list)),
+        _ => Err(Failure::usage(anyhow::anyhow!("{option} none clears the list: give it alone"))),
+    }
 }
 
 async fn get(store: &Store, name: &str, json: bool) -> Result<Exit, Failure> {
     let name = BudgetName::new(name).map_err(Failure::usage)?;
     let Some((version, policy)) = budget::get(store, &name).await? else {
-        return Err(Failure::unknown(anyhow::anyhow!(
-            "the budget {name} has no policy: set one with `sendslot budget set {name} --limit UNITS`"
-        )));
+        return Err(unknown(&name));
     };
     let compiled = policy.compile()?;
     show(&name, version, &policy, &compiled, json)?;
@@ -124,7 +137,7 @@ async fn list(store: &Store, json: bool) -> Result<Exit, Failure> {
         if let Some((version, policy)) = known {
             let compiled = policy.compile()?;
             if !json {
-                output::line(&pasted(&name, &policy));
+                output::line(&policy_text::command(&name, &policy));
             }
             all.push(shown(&name, version, &policy, &compiled));
         }
@@ -142,7 +155,7 @@ fn show(name: &BudgetName, version: u64, policy: &Policy, compiled: &Compiled, j
         output::json(&shown(name, version, policy, compiled))?;
         return Ok(());
     }
-    output::line(&pasted(name, policy));
+    output::line(&policy_text::command(name, policy));
     output::line(&format!(
         "# version {version}: schedules {:.3} units/s; a send may be {:.1} ms late; costs up to {} fit beside others, up to {} at all",
         policy.scheduled_rate(),
@@ -153,79 +166,126 @@ fn show(name: &BudgetName, version: u64, policy: &Policy, compiled: &Compiled, j
     Ok(())
 }
 
-fn shown(name: &BudgetName, version: u64, policy: &Policy, compiled: &Compiled) -> Shown {
-    Shown {
-        budget: name.to_string(),
-        version,
-        limit: policy.limit,
-        per_ms: policy.per.as_millis(),
-        headroom: policy.headroom.get(),
-        transit_ms: policy.transit.as_millis(),
-        lead_ms: policy.lead.as_millis(),
-        horizon_s: policy.horizon.as_secs(),
-        dedup_ttl_s: policy.dedup_ttl.as_secs(),
-        max_cost: compiled.max_cost,
-        max_attempts: policy.max_attempts,
-        on_unknown: policy.on_unknown,
-        scheduled_per_s: policy.scheduled_rate(),
-        grace_ms: compiled.grace.as_secs_f64() * 1000.0,
-        largest_cost_beside_others: compiled.u0,
-    }
-}
-
-/// The command that sets this policy.
-fn pasted(name: &BudgetName, policy: &Policy) -> String {
-    let on_unknown = if policy.on_unknown == OnUnknown::Park { "park" } else { "resend" };
-    let mut text = format!(
-        "sendslot budget set {name} --limit {} --per {} --headroom {} --transit {} --lead {} --horizon {} --dedup-ttl {} --max-attempts {} --on-unknown {on_unknown}",
-        policy.limit,
-        short(policy.per),
-        policy.headroom.get(),
-        short(policy.transit),
-        short(policy.lead),
-        short(policy.horizon),
-        short(policy.dedup_ttl),
-        policy.max_attempts,
-    );
-    if let Some(cost) = policy.max_cost {
-        text.push_str(&format!(" --max-cost {cost}"));
-    }
-    text
-}
-
-/// `24h`, `90s`, `1500ms`: the largest unit that says it in whole numbers.
-fn short(duration: Duration) -> String {
-    let ms = duration.as_millis();
-    match ms {
-        0 => "0s".to_owned(),
-        _ if ms.is_multiple_of(3_600_000) => format!("{}h", ms / 3_600_000),
-        _ if ms.is_multiple_of(1000) => format!("{}s", ms / 1000),
-        _ => format!("{ms}ms"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::args::{Args, Command};
     use clap::Parser as _;
+    use proptest::prelude::*;
+    use sendslot_shared::id::LaneName;
+    use sendslot_shared::limits::{Adaptive, Lane, Quota, RampStep, Share};
+    use sendslot_shared::time::Instant;
+
+    /// What the command for the budget `sms` or `-` makes of one that has `before`.
+    fn pasted(before: Option<Policy>, line: &str) -> Policy {
+        let args = Args::try_parse_from(line.split(' ')).unwrap_or_else(|e| panic!("{line}: {e}"));
+        let Command::Budget(BudgetCommand::Set(args)) = args.command else { panic!("{line}") };
+        assert!(["sms", "-"].contains(&args.name.as_str()), "{line}");
+        changed(before, args).unwrap()
+    }
+
+    fn lanes() -> impl Strategy<Value = Vec<Lane>> {
+        let name = prop_oneof![4 => "[a-z0-9._-]{1,64}", 1 => Just("none".to_owned()), 1 => Just("default".to_owned())];
+        let max_wait = prop::option::of(1_u64..1_209_600).prop_map(|s| s.map(Duration::from_secs));
+        let lane = (name, 0_u16..=10_000, max_wait, any::<bool>()).prop_map(|(name, share, max_wait, preempts)| Lane {
+            name: LaneName::new(name).unwrap(),
+            reserved: Share::new(f64::from(share) / 10_000.0).unwrap(),
+            max_wait,
+            preempts,
+        });
+        prop::collection::vec(lane, 0..4)
+    }
+
+    fn quotas() -> impl Strategy<Value = Vec<Quota>> {
+        let quota = (1_u32..1 << 24, 1_u64..2_678_400, prop_oneof![Just(0), -86_400..=86_400]);
+        let quota = quota.prop_map(|(units, window_s, offset_s)| Quota {
+            offset_s,
+            ..Quota::new(units, Duration::from_secs(window_s))
+        });
+        prop::collection::vec(quota, 0..4)
+    }
+
+    fn ramps() -> impl Strategy<Value = Vec<RampStep>> {
+        let from = prop_oneof![(1_u64..9_000_000_000).prop_map(|s| s * 1_000_000), 1_u64..1 << 53];
+        let step =
+            (from, 1_u32..1 << 24).prop_map(|(from, limit)| RampStep { from: Instant::from_micros(from), limit });
+        prop::collection::vec(step, 0..4)
+    }
+
+    fn adaptives() -> impl Strategy<Value = Option<Adaptive>> {
+        let adaptive = (any::<u32>(), prop::option::of(any::<u32>()));
+        prop::option::of(adaptive.prop_map(|(floor, ceiling)| Adaptive { floor, ceiling }))
+    }
+
+    fn ms(range: std::ops::Range<u64>) -> impl Strategy<Value = Duration> {
+        range.prop_map(Duration::from_millis)
+    }
+
+    fn s(range: std::ops::Range<u64>) -> impl Strategy<Value = Duration> {
+        range.prop_map(Duration::from_secs)
+    }
+
+    /// Any settings that can be kept, also those that make no policy together.
+    fn policies() -> impl Strategy<Value = Policy> {
+        let numbers = (1_u32..1 << 24, 1_u16..=10_000, any::<u8>(), any::<bool>(), prop::option::of(1_u32..1 << 24));
+        let times = (ms(1..2_592_000_000), ms(0..60_000), ms(100..60_000), s(1..1_209_600), s(3600..2_592_000));
+        let spacing = prop::option::of(ms(1..86_400_000));
+        let limits = (lanes(), quotas(), spacing, ramps(), adaptives());
+        (numbers, times, limits).prop_map(|(numbers, times, limits)| Policy {
+            limit: numbers.0,
+            headroom: Headroom::new(f64::from(numbers.1) / 10_000.0).unwrap(),
+            max_attempts: numbers.2,
+            on_unknown: if numbers.3 { OnUnknown::Resend } else { OnUnknown::Park },
+            max_cost: numbers.4,
+            per: times.0,
+            transit: times.1,
+            lead: times.2,
+            horizon: times.3,
+            dedup_ttl: times.4,
+            lanes: limits.0,
+            quotas: limits.1,
+            spacing: limits.2,
+            ramp: limits.3,
+            adaptive: limits.4,
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_get_prints_sets_the_same_policy_whatever_was_there(policy in policies(), before in policies(), odd: bool) {
+            let name = BudgetName::new(if odd { "-" } else { "sms" }).unwrap();
+            let line = policy_text::command(&name, &policy);
+            prop_assert_eq!(pasted(None, &line), policy.clone());
+            prop_assert_eq!(pasted(Some(before), &line), policy);
+            let plain = |c: char| c.is_ascii_alphanumeric() || " -_.:,=/@+%".contains(c);
+            prop_assert!(line.chars().all(plain), "a shell would read {line:?} in its own way");
+        }
+    }
 
     #[test]
-    fn what_get_prints_sets_the_same_policy() {
-        let name = BudgetName::new("sms").unwrap();
-        let policy = Policy {
-            limit: 20,
-            per: Duration::from_secs(3600),
-            transit: Duration::from_millis(300),
-            max_cost: Some(55),
-            max_attempts: 9,
-            on_unknown: OnUnknown::Resend,
-            headroom: Headroom::new(0.8125).unwrap(),
-            ..Policy::per_second(1)
+    fn names_that_start_as_options_do_are_pasted_too() {
+        let lane = Lane { preempts: true, ..Lane::new(LaneName::new("-otp").unwrap()) };
+        let policy = Policy { lanes: vec![lane], ..Policy::per_second(5) };
+        let line = policy_text::command(&BudgetName::new("-").unwrap(), &policy);
+        assert!(line.ends_with(" --lane=-otp:preempts -- -"), "{line}");
+        assert_eq!(pasted(None, &line), policy);
+    }
+
+    #[test]
+    fn an_option_replaces_the_whole_list_and_none_clears_it() {
+        let set = |before: &Policy, options: &str| {
+            pasted(Some(before.clone()), &format!("sendslot budget set sms {options}"))
         };
-        let line = pasted(&name, &policy);
-        let args = Args::try_parse_from(line.split_whitespace()).unwrap();
-        let Command::Budget(BudgetCommand::Set(args)) = args.command else { panic!("{line}") };
-        assert_eq!(changed(None, args).unwrap(), policy);
+        let quotas = |policy: &Policy| policy.quotas.iter().map(|q| q.units).collect::<Vec<_>>();
+        let two = set(&Policy::per_second(10), "--quota 900/1h --quota 50000/24h --spacing 6s --max-cost 5");
+        assert_eq!((quotas(&two), two.max_cost), (vec![900, 50_000], Some(5)));
+        assert_eq!(set(&two, "--limit 10"), two);
+        assert_eq!(quotas(&set(&two, "--quota 70/1h")), [70]);
+        let cleared = set(&two, "--quota none --spacing none --max-cost none --adaptive none --ramp none --lane none");
+        assert_eq!(cleared, Policy::per_second(10));
+        let mixed = whole_list("--quota", vec![Given::Nothing, Given::This(1)]);
+        assert!(mixed.is_err());
     }
 }

@@ -2,10 +2,11 @@
 
 use std::time::SystemTime;
 
-use jiff::{Timestamp, ZonedDateTime};
 use sendslot_scheduler::Message;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+
+use crate::instant;
 
 /// What stands on one line.
 #[derive(Debug, Deserialize)]
@@ -15,6 +16,7 @@ struct Line {
     payload: Box<RawValue>,
     cost: Option<u32>,
     lane: Option<String>,
+    recipient: Option<String>,
     not_before: Option<String>,
     deadline: Option<String>,
 }
@@ -44,26 +46,20 @@ pub(crate) fn message(line: &str, budget: &str, lane: Option<&str>) -> Result<Me
     if let Some(lane) = line.lane.as_deref().or(lane) {
         message = message.lane(lane);
     }
+    if let Some(key) = line.recipient {
+        message = message.recipient(key);
+    }
     if let Some(text) = line.not_before {
-        message = message.not_before(system_time("not_before", &text)?);
+        message = message.not_before(time("not_before", &text)?);
     }
     if let Some(text) = line.deadline {
-        message = message.deadline(system_time("deadline", &text)?);
+        message = message.deadline(time("deadline", &text)?);
     }
     Ok(message)
 }
 
-/// An instant with an offset (`2026-12-01T09:00:00+01:00`, `…Z`), or local time with a zone in brackets
-/// (`2026-12-01T09:00:00[Europe/Amsterdam]`): in a gap the next valid instant, in a fold the first.
-fn instant(field: &str, text: &str) -> Result<Timestamp, String> {
-    let zoned = text.parse::<ZonedDateTime>().map(|zoned| zoned.timestamp());
-    zoned.or_else(|_| text.parse::<Timestamp>()).map_err(|e| {
-        format!("{field} {text:?} is no instant: {e}. Give 2026-12-01T09:00:00Z, or an offset, or a zone in brackets")
-    })
-}
-
-fn system_time(field: &str, text: &str) -> Result<SystemTime, String> {
-    SystemTime::try_from(instant(field, text)?).map_err(|e| format!("{field} {text:?} is out of range: {e}"))
+fn time(field: &str, text: &str) -> Result<SystemTime, String> {
+    instant::system_time(text).map_err(|e| format!("{field} {e}"))
 }
 
 #[cfg(test)]
@@ -88,6 +84,14 @@ mod tests {
     }
 
     #[test]
+    fn a_line_names_lane_and_recipient_and_goes_before_the_option() {
+        let given = message(r#"{"id":"a","payload":"x","lane":"otp","recipient":"+316"}"#, "b", Some("news"));
+        assert_eq!(given, Ok(Message::new("b", "a", "x").lane("otp").recipient("+316")));
+        let given = message(r#"{"id":"a","payload":"x"}"#, "b", Some("news"));
+        assert_eq!(given, Ok(Message::new("b", "a", "x").lane("news")));
+    }
+
+    #[test]
     fn what_is_not_a_message_says_so() {
         for (text, word) in [
             ("", "object"),
@@ -99,21 +103,13 @@ mod tests {
             (r#"{"id":7,"payload":1}"#, "string"),
             (r#"{"id":"a","payload":1,"cost":-1}"#, "u32"),
             (r#"{"id":"a","payload":1,"not_befor":"x"}"#, "not_befor"),
+            (r#"{"id":"a","payload":1,"recipient":7}"#, "string"),
+            (r#"{"id":"a","payload":1,"not_before":"tomorrow"}"#, "not_before \"tomorrow\" is no instant"),
             (r#"{"id":"a","payload":1,"not_before":"tomorrow"}"#, "2026-12-01T09:00:00Z"),
             (r#"{"id":"a","payload":1} trailing"#, "trailing"),
         ] {
             let error = line(text).unwrap_err();
             assert!(error.contains(word), "{text}: {error}");
         }
-    }
-
-    #[test]
-    fn local_times_are_resolved_at_the_edge() {
-        // T5, rundeck#6879: gap: the next valid instant; fold: the first
-        let at = |text: &str| instant("deadline", text).unwrap().to_string();
-        assert_eq!(at("2026-03-29T02:30:00[Europe/Amsterdam]"), "2026-03-29T01:30:00Z");
-        assert_eq!(at("2026-10-25T02:30:00[Europe/Amsterdam]"), "2026-10-25T00:30:00Z");
-        assert_eq!(at("2026-12-01T09:00:00+01:00"), "2026-12-01T08:00:00Z");
-        assert_eq!(at("2026-12-01T09:00:00Z"), "2026-12-01T09:00:00Z");
     }
 }

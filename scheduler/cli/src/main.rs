@@ -4,10 +4,13 @@ mod args;
 mod budget;
 mod demo;
 mod exit;
+mod instant;
 mod jsonl;
 mod local;
 mod output;
 mod plan;
+mod policy_json;
+mod policy_text;
 mod send;
 mod status;
 

@@ -71,9 +71,7 @@ pub(crate) async fn run(args: SendArgs) -> Result<Exit, Failure> {
     let (lines, size) = open(&args.file).await.map_err(Failure::usage)?;
     let known = budget::get(&crate::budget::connect().await?, &name).await?;
     if known.is_none() {
-        return Err(Failure::unknown(anyhow::anyhow!(
-            "the budget {name} has no policy: set one with `sendslot budget set {name} --limit UNITS`"
-        )));
+        return Err(crate::budget::unknown(&name));
     }
     let scheduler = Scheduler::from_env().await.map_err(|e| match e {
         ConfigError::Missing { .. } | ConfigError::Queue(QueueError::Fifo { .. }) => Failure::usage(e),

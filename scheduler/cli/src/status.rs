@@ -47,9 +47,7 @@ pub(crate) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
 
 fn show_budget(budget: &BudgetName, known: BudgetStatus, json: bool) -> Result<Exit, Failure> {
     if !known.has_policy {
-        return Err(Failure::unknown(anyhow::anyhow!(
-            "the budget {budget} has no policy: set one with `sendslot budget set {budget} --limit UNITS`"
-        )));
+        return Err(crate::budget::unknown(budget));
     }
     let ahead = |at: Option<Instant>| at.map_or(0, |at| at.as_micros().saturating_sub(known.now.as_micros()));
     let shown = BudgetShown {
