@@ -1,12 +1,15 @@
 //! Booking: positions, rates, costs, refusals, batches.
 
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant as Monotonic, UNIX_EPOCH};
 
 use sendslot_shared::budget;
 use sendslot_shared::message::{Draft, Message};
 use sendslot_shared::policy::Policy;
+use sendslot_shared::quote::{QuoteRequest, Stopped, quote};
 use sendslot_shared::reserve::Refusal;
 use sendslot_shared::settle::Ending;
+use sendslot_shared::status::budget_status;
+use sendslot_shared::time::Instant;
 use sendslot_tests::{Bench, SECOND, START, costing, draft, most_in_window, on_each_redis, per_second};
 
 fn drafts(prefix: &str, n: usize) -> Vec<Draft> {
@@ -335,6 +338,31 @@ async fn a_slot_behind_the_horizon_is_too_far() {
 }
 
 #[tokio::test]
+async fn a_not_before_of_any_year_is_refused_at_once_and_leaves_nothing() {
+    on_each_redis(async |bench: Bench| {
+        // a rate with seconds that hold nothing, and one with many units each
+        for (limit, per_s) in [(20, 3600), (100, 1)] {
+            bench.policy(&Policy { per: Duration::from_secs(per_s), ..per_second(limit, 0.8) }).await;
+            let keys = bench.keys("*").await;
+            // 3 days, 2150, and 2200: behind the last second that has 32 bits
+            for ahead_s in [3 * 86_400, 3_786_912_000, 5_364_662_400] {
+                let not_before = Instant::from_micros(START + ahead_s * SECOND);
+                let far = |id| Message::new("b", id, "x").not_before(not_before.to_system_time()).check().unwrap();
+                for answer in bench.reserve_all(&[far("a"), far("b"), far("c")]).await {
+                    let would_be_in = Duration::from_secs(ahead_s);
+                    assert_eq!(answer.err(), Some(Refusal::TooFar { would_be_in }), "{ahead_s}");
+                }
+                let question = QuoteRequest { sends: 10, not_before: Some(not_before), ..QuoteRequest::default() };
+                let quote = quote(&bench.store, &bench.budget, &question).await.unwrap();
+                assert_eq!((quote.placed, quote.last, quote.stopped), (0, None, Some(Stopped::TooFar)), "{ahead_s}");
+            }
+            assert_eq!(bench.keys("*").await, keys);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_long_backlog_is_found_through_without_walking_it_each_time() {
     on_each_redis(async |bench: Bench| {
         bench.policy(&per_second(10, 0.8)).await;
@@ -511,10 +539,25 @@ async fn a_slow_rate_is_searched_by_its_units_and_not_by_its_seconds() {
     on_each_redis(async |bench: Bench| {
         let policy = Policy { per: Duration::from_secs(30 * 86_400), ..per_second(100, 0.9) };
         bench.policy(&policy).await;
-        let began = Instant::now();
+        let began = Monotonic::now();
         let refused = bench.reserve(&costing("m", 100)).await;
         assert!(matches!(refused, Err(Refusal::TooFar { .. })), "{refused:?}");
         assert!(began.elapsed() < Duration::from_secs(1), "no walk over millions of seconds");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_pause_is_told_when_nothing_is_booked() {
+    on_each_redis(async |bench: Bench| {
+        bench.policy(&per_second(100, 0.8)).await;
+        assert!(budget::pause(&bench.store, &bench.budget, Some(Duration::from_secs(86_400))).await.unwrap());
+        // its time is over: nobody booked
+        bench.command::<()>(redis::cmd("DEL").arg("s{b}cal")).await;
+        let paused = || async { budget_status(&bench.store, &bench.budget).await.unwrap().paused_until };
+        assert_eq!(paused().await, Some(Instant::from_micros(START + 86_400 * SECOND)));
+        bench.set_clock(START + 86_401 * SECOND).await;
+        assert_eq!(paused().await, None);
     })
     .await;
 }

@@ -19,7 +19,7 @@ function C.rate_at(s)
   if s < seg_from or s >= seg_to then
     local i = #C.segments
     while i > 1 and C.segments[i][1] > s do i = i - 1 end
-    seg_from, seg_to = i == 1 and 0 or C.segments[i][1], C.segments[i + 1] and C.segments[i + 1][1] or 4294967296
+    seg_from, seg_to = i == 1 and 0 or C.segments[i][1], C.segments[i + 1] and C.segments[i + 1][1] or math.huge
     seg_num, seg_den = at_level(C.segments[i][2], C.segments[i][3])
   end
   return seg_num, seg_den
@@ -28,7 +28,7 @@ end
 -- the second from which another rate than at s holds
 function C.next_rate(s)
   if s < H.switch then return H.switch end
-  if not C.segments then return 4294967296 end
+  if not C.segments then return math.huge end
   C.rate_at(s)
   return seg_to
 end

@@ -10,6 +10,7 @@ local start, rule = now + H.transit, 0
 if H.cool > start then start, rule = H.cool, 3 end
 if not_before > start then start, rule = ceil(not_before / SECOND) * SECOND, 2 end
 if began == 0 then began = start end
+if start - now > H.horizon * SECOND then return reply(2) end
 if from > start then start, rule = from, 1 end
 local longest = (lane_wait[lane] or 0) * SECOND
 

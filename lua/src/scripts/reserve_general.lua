@@ -19,6 +19,7 @@ local function book(key, seq, lane, attempts, throttles, hops, digest, cost, not
   if cost > H.max_cost then return answer(11, 0, 0, H.max_cost, 0) end
   local start, rule = soonest, soonest_rule
   if not_before > start then start, rule = ceil(not_before / SECOND) * SECOND, 2 end
+  if start - now > H.horizon * SECOND then return answer(10, 0, 0, 0, start - now) end
   local s, p, at, bound, place, under = C.look_up(lane, cost, start, rule, H.horizon, recipient, false)
   if not s then return answer(10, 0, 0, 0, p - now) end
   if deadline > 0 and at > deadline then return answer(9, 0, s, p, at - now) end
@@ -202,7 +203,8 @@ while i <= n do
   elseif spaced and not recipient then out[i + 2] = answer(13, 0, 0, 0, 0)
   else
     local start = not_before > soonest and ceil(not_before / SECOND) * SECOND or soonest
-    local simple = not records[i] and not met[key] and (not recipient or spaced and not known_recipients[i] and not met[recipient])
+    local simple = not records[i] and not met[key] and start - now <= H.horizon * SECOND
+      and (not recipient or spaced and not known_recipients[i] and not met[recipient])
     local booked = simple and go_on(key, lane, digest, cost, start, deadline, recipient)
     if not booked then
       hand_over()

@@ -1,7 +1,11 @@
 -- status, general path; nothing is written.
 local header = call('GETRANGE', CAL, 0, HEADER_BYTES - 1)
 local known = #header == HEADER_BYTES
-if known then
+if not known then
+  -- a pause outlives the calendar
+  local paused = tonumber(call('HGET', POLICY, 'paused') or 0)
+  if paused > now then answer[5] = paused end
+else
   C.unpack_header(header)
   C.load_tables()
   if H.cool > now then answer[3] = H.cool end
