@@ -76,11 +76,12 @@ pub enum QuoteError {
     Nothing,
 }
 
-/// One part of a quote: '{code, now, began, placed, first, last, from, rule, hour 1, placed 1, …}'.
+/// One part of a quote: '{code, now, began, placed, first, last, from, rule, quotas, used 1, …, hour 1, placed 1, …}'.
 struct Part {
     code: i64,
     numbers: [u64; 6],
     bound_by: BoundBy,
+    used: Vec<u32>,
     hours: Vec<(u64, u32)>,
 }
 
@@ -94,12 +95,12 @@ pub async fn quote(store: &Store, budget: &BudgetName, question: &QuoteRequest) 
         return Err(QuoteError::Nothing);
     }
     let mut hours = BTreeMap::new();
-    let (mut from, mut began) = (0, 0);
+    let mut reached = Reached::default();
     let mut quote: Option<Quote> = None;
     loop {
         let left = question.sends - quote.as_ref().map_or(0, |q| q.placed);
-        let part = ask(store, budget, question, left, from, began).await?;
-        let [now, part_began, placed, first, last, part_from] = part.numbers;
+        let part = ask(store, budget, question, left, &reached).await?;
+        let [now, began, placed, first, last, from] = part.numbers;
         let placed = u32::try_from(placed).unwrap_or(u32::MAX);
         match part.code {
             4 => return Err(QuoteError::CostTooLarge { max_cost: placed }),
@@ -107,7 +108,7 @@ pub async fn quote(store: &Store, budget: &BudgetName, question: &QuoteRequest) 
             6 => return Err(QuoteError::UnknownBudget),
             _ => {}
         }
-        (from, began) = (part_from, part_began);
+        reached = Reached { from, began, used: part.used };
         for (hour, n) in part.hours {
             *hours.entry(hour).or_insert(0) += n;
         }
@@ -138,18 +139,29 @@ pub async fn quote(store: &Store, budget: &BudgetName, question: &QuoteRequest) 
     quote.ok_or(QuoteError::Nothing)
 }
 
+/// What a part has to know of those before it.
+#[derive(Default)]
+struct Reached {
+    /// Where the last one stopped, us since 1970.
+    from: u64,
+    /// Where the first one began, us since 1970.
+    began: u64,
+    /// Units of the quote in each quota's window at `from`.
+    used: Vec<u32>,
+}
+
 async fn ask(
     store: &Store,
     budget: &BudgetName,
     question: &QuoteRequest,
     sends: u32,
-    from: u64,
-    began: u64,
+    reached: &Reached,
 ) -> Result<Part, QuoteError> {
     let mut arg = [sends.to_le_bytes(), question.cost.to_le_bytes()].concat();
     arg.extend(micros(question.not_before));
-    arg.extend((from as f64).to_le_bytes());
-    arg.extend((began as f64).to_le_bytes());
+    arg.extend((reached.from as f64).to_le_bytes());
+    arg.extend((reached.began as f64).to_le_bytes());
+    arg.extend(reached.used.iter().flat_map(|used| used.to_le_bytes()));
     let call = Call {
         keys: vec![keys::calendar(budget), keys::policy(budget)],
         args: vec![arg, question.lane.as_str().as_bytes().to_vec()],
@@ -160,8 +172,9 @@ async fn ask(
 
 fn part(items: &[Value]) -> Option<Part> {
     let numbers: Vec<i64> = items.iter().map(reply::integer).collect::<Option<_>>()?;
-    let (&[code, a, b, c, d, e, f, rule], rest) = numbers.split_first_chunk::<8>()?;
+    let (&[code, a, b, c, d, e, f, rule, quotas], rest) = numbers.split_first_chunk::<9>()?;
     let number = |n: i64| u64::try_from(n).ok();
+    let (used, rest) = rest.split_at_checked(usize::try_from(quotas).ok()?)?;
     let hours = rest.chunks(2).map(|pair| match pair {
         [hour, n] => Some((number(*hour)?, u32::try_from(*n).ok()?)),
         _ => None,
@@ -170,6 +183,7 @@ fn part(items: &[Value]) -> Option<Part> {
         code,
         numbers: [number(a)?, number(b)?, number(c)?, number(d)?, number(e)?, number(f)?],
         bound_by: BoundBy::from_code(u8::try_from(rule).ok()?)?,
+        used: used.iter().map(|n| u32::try_from(*n).ok()).collect::<Option<_>>()?,
         hours: hours.collect::<Option<_>>()?,
     })
 }

@@ -1,8 +1,10 @@
 //! Booking: positions, rates, costs, refusals, batches.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant as Monotonic, UNIX_EPOCH};
 
 use sendslot_shared::budget;
+use sendslot_shared::limits::Quota;
 use sendslot_shared::message::{Draft, Message};
 use sendslot_shared::policy::Policy;
 use sendslot_shared::quote::{QuoteRequest, Stopped, quote};
@@ -543,6 +545,39 @@ async fn a_slow_rate_is_searched_by_its_units_and_not_by_its_seconds() {
         let refused = bench.reserve(&costing("m", 100)).await;
         assert!(matches!(refused, Err(Refusal::TooFar { .. })), "{refused:?}");
         assert!(began.elapsed() < Duration::from_secs(1), "no walk over millions of seconds");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_long_quote_keeps_quotas_and_the_horizon_over_all_its_parts() {
+    on_each_redis(async |bench: Bench| {
+        let hour = Duration::from_secs(3600);
+        let per_day = Quota::new(5000, 24 * hour);
+        let per_hour = Quota::new(1500, hour);
+        for quotas in [vec![per_day], vec![per_hour], vec![Quota::new(2600, hour), per_day]] {
+            let policy = Policy { horizon: 13 * 24 * hour + hour / 2, quotas: quotas.clone(), ..per_second(1, 0.8) };
+            bench.policy(&policy).await;
+            let question = QuoteRequest { sends: 20_000, ..QuoteRequest::default() };
+            let quote = quote(&bench.store, &bench.budget, &question).await.unwrap();
+            assert_eq!(quote.placed, 20_000, "{quotas:?}");
+            for quota in &quotas {
+                let window = |at: Instant| at.as_micros() / 1_000_000 / quota.window.as_secs();
+                let mut used = BTreeMap::<u64, u32>::new();
+                quote.hours.iter().for_each(|&(at, n)| *used.entry(window(at)).or_default() += n);
+                // a send that may be late into the next window is not put into this one
+                let full = quota.units - 2..=quota.units;
+                let last = *used.keys().max().unwrap();
+                let binds = quotas.len() == 1 || *quota == per_day;
+                assert!(!binds || used.iter().all(|(w, n)| full.contains(n) || *w == last), "{quotas:?}: {used:?}");
+                assert!(used.values().all(|n| *n <= quota.units), "{quotas:?}: {used:?}");
+            }
+        }
+        bench.policy(&Policy { horizon: Duration::from_secs(60), ..per_second(10, 0.8) }).await;
+        let question = QuoteRequest { sends: 1000, cost: 2, ..QuoteRequest::default() };
+        let quote = quote(&bench.store, &bench.budget, &question).await.unwrap();
+        assert_eq!(quote.stopped, Some(Stopped::TooFar));
+        assert!(quote.lasts() <= Duration::from_secs(60), "{quote:?}");
     })
     .await;
 }

@@ -1,6 +1,6 @@
 -- quote, general path. What is taken here is taken in memory only.
 local LOOKS = 4000
-local function reply(code, placed) return { code, now, 0, placed or 0, 0, 0, 0, 0 } end
+local function reply(code, placed) return { code, now, 0, placed or 0, 0, 0, 0, 0, 0 } end
 if not C.begin() then return reply(6) end
 load_book()
 local lane = lane_id[ARGV[2]]
@@ -21,6 +21,17 @@ local function note(at, n)
   hours[hour], placed = hours[hour] + n, placed + n
 end
 
+local charged = {}        -- by quota: units of this quote in each window
+local function charge(i, q, w, units)
+  if not charged[i] then charged[i] = {} end
+  charged[i][w] = (charged[i][w] or 0) + units
+  C.charge_window(q, w, units, 0)
+end
+for i, q in ipairs(C.quotas) do
+  local at = 29 + i * 4
+  if #ARGV[1] >= at + 3 then charge(i, q, C.window(q, from), (sunpack('<I4', ARGV[1], at))) end
+end
+
 -- how many sends of this kind fit side by side from position p of second s on
 local function side_by_side(s, p, at)
   local high, room = C.get(C.high_water, s), C.grid(s)
@@ -37,17 +48,18 @@ for look = 1, LOOKS do
   local n = (place or under) and 1 or side_by_side(s, p, at)
   if first == 0 then first = at end
   last, bound = C.instant(s, p + (n - 1) * cost), why
-  if longest > 0 and last - began > longest then n, last = 1, at end
+  if last - now > H.horizon * SECOND or longest > 0 and last - began > longest then n, last = 1, at end
   note(at, n)
   for _, t in ipairs(place or { { s, p, n * cost } }) do
     go_on = C.instant(t[1], t[2] + t[3])
     if under then C.set_marks(t[1], t[2], t[3], 1); C.count_marks(t[1], 1, t[3]) else C.take(lane, t[1], t[2], t[3]) end
     if lane_preempts[lane] and not under then C.set_marks(t[1], t[2], t[3], 1); C.count_marks(t[1], 1, t[3]) end
   end
-  for _, q in ipairs(C.quotas) do C.charge_window(q, C.window(q, at), n * cost, 0) end
+  for i, q in ipairs(C.quotas) do charge(i, q, C.window(q, at), n * cost) end
   if placed >= count then break end
   if look == LOOKS then code = 1 end
 end
-local answer = { code, now, began, placed, first, last, go_on, bound }
+local answer = { code, now, began, placed, first, last, go_on, bound, #C.quotas }
+for i, q in ipairs(C.quotas) do answer[#answer + 1] = charged[i] and charged[i][C.window(q, go_on)] or 0 end
 for _, hour in ipairs(hour_order) do answer[#answer + 1] = hour; answer[#answer + 1] = hours[hour] end
 return answer

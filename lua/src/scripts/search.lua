@@ -53,14 +53,15 @@ end
 
 -- The earliest place for `units` of a lane at or after `start` (us), in a second up to `last_s`: second, position, and
 -- the list of {second, position, units} of a run; or nil and the second that was reached.
-local cursors = {}
+local cursors = {}        -- where the last look from a second ended: one look may start from many, one behind each full quota
 function C.find(lane, units, start, last_s)
   local first = max(floor(start / SECOND), H.base)
   local elapsed = C.position(first, start)
   local view = (lane_share[lane] or 0) > 0 and lane + 1 or 0
   local id = view * 16777216 + units
-  local cursor = cursors[id]
-  local s = cursor and cursor[1] == first and cursor[2] or C.next_open(view, units, first, last_s)
+  local ended = cursors[id]
+  if not ended then ended = {}; cursors[id] = ended end
+  local s = ended[first] or C.next_open(view, units, first, last_s)
   local looks, n, d, search = 0, nil, nil, fit
   C.lane_bound = false
   while s <= last_s do
@@ -73,7 +74,7 @@ function C.find(lane, units, start, last_s)
     local e = s == first and elapsed or 0
     local p, go_on, place = search(s, lane, units, e, last_s)
     if p then
-      if not cursor then cursors[id] = { first, s } else cursor[1], cursor[2] = first, s end
+      ended[first] = s
       return s, p, place
     end
     if not go_on then return nil, last_s + 1 end          -- a run that ends too far
