@@ -1,6 +1,7 @@
 //! The `sendslot` command as a process: round trips, exit codes, bad input.
 
 mod policies;
+mod sends;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

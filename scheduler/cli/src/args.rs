@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use sendslot_shared::limits::{Adaptive, Lane, Quota, RampStep};
+use sendslot_shared::time::Instant;
 
+use crate::instant;
 use crate::policy_text::{self, Given, duration, whole_ms, whole_s};
 
 const EXIT_CODES: &str = "Exit codes:
   0  all done
   1  Redis, SQS or the machine would not; nothing is lost, try again
   2  the command or its input is not one
-  3  some messages were not accepted (each is named on standard error); the others were
+  3  some messages were not accepted (each is named on standard error), the others were; or it is too late to cancel
   4  the budget or the send is unknown
 
 Environment:
@@ -34,11 +36,15 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Schedule the messages of a JSONL file; running it again is safe.
     Send(SendArgs),
-    /// Set, show and list budgets.
+    /// Set, show, list, pause and resume budgets.
     #[command(subcommand)]
     Budget(BudgetCommand),
-    /// What is known of a budget, or of one of its sends.
+    /// What is known of a budget, or of one of its sends and how it got there.
     Status(StatusArgs),
+    /// Take a send back that no worker has claimed; asking again is safe.
+    Cancel(CancelArgs),
+    /// When so many sends would leave if they were offered now. Nothing is booked.
+    Quote(QuoteArgs),
     /// Work out what a burst will take: time, hops, workers, cost. Needs no Redis and no AWS.
     Plan(PlanArgs),
     /// A stack for development: Redis and LocalStack.
@@ -51,11 +57,11 @@ pub(crate) struct SendArgs {
     /// The budget that the messages are charged to.
     #[arg(long)]
     pub(crate) budget: String,
-    /// The lane inside the budget.
+    /// The lane of lines that name none.
     #[arg(long)]
     pub(crate) lane: Option<String>,
-    /// Messages, one JSON object a line: id, payload, optional cost, not_before, deadline (RFC 3339). `-` reads standard
-    /// input.
+    /// Messages, one JSON object a line: id, payload, optional cost, lane, recipient, not_before, deadline (RFC 3339).
+    /// `-` reads standard input.
     pub(crate) file: PathBuf,
     /// One JSON document on standard output, and nothing else.
     #[arg(long)]
@@ -65,7 +71,7 @@ pub(crate) struct SendArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum BudgetCommand {
     /// Set a budget's policy; what is not given stays as it is, or takes its default.
-    Set(BudgetSetArgs),
+    Set(Box<BudgetSetArgs>),
     /// Show a budget's policy, in a form that can be pasted.
     Get {
         /// The budget.
@@ -74,8 +80,27 @@ pub(crate) enum BudgetCommand {
         #[arg(long)]
         json: bool,
     },
-    /// List all budgets with their policies.
+    /// List all budgets with their policies, each in a form that can be pasted.
     List {
+        /// One JSON document on standard output, and nothing else.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Stop a budget's sends; what is booked meanwhile is booked again when the pause is over.
+    Pause {
+        /// The budget.
+        name: String,
+        /// For so long [default: until it is resumed].
+        #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+        rest: Option<Duration>,
+        /// One JSON document on standard output, and nothing else.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Let a paused budget go on.
+    Resume {
+        /// The budget.
+        name: String,
         /// One JSON document on standard output, and nothing else.
         #[arg(long)]
         json: bool,
@@ -156,6 +181,38 @@ pub(crate) struct StatusArgs {
     pub(crate) budget: String,
     /// A send ID; without it, the budget's own status.
     pub(crate) id: Option<String>,
+    /// One JSON document on standard output, and nothing else.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CancelArgs {
+    /// The budget.
+    pub(crate) budget: String,
+    /// The send ID.
+    pub(crate) id: String,
+    /// One JSON document on standard output, and nothing else.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct QuoteArgs {
+    /// The budget that the sends would be charged to.
+    #[arg(long)]
+    pub(crate) budget: String,
+    /// The lane inside the budget [default: default].
+    #[arg(long)]
+    pub(crate) lane: Option<String>,
+    /// Units of each send.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) cost: u32,
+    /// The earliest instant: RFC 3339, or local time with a zone in brackets.
+    #[arg(long, value_name = "INSTANT", value_parser = instant::redis_time)]
+    pub(crate) not_before: Option<Instant>,
+    /// How many sends.
+    pub(crate) sends: u32,
     /// One JSON document on standard output, and nothing else.
     #[arg(long)]
     pub(crate) json: bool,

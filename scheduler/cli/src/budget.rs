@@ -1,22 +1,27 @@
 //! `sendslot budget set|get|list|pause|resume`.
 
+use std::time::Duration;
+
 use sendslot_shared::budget::{self, BudgetError};
 use sendslot_shared::id::BudgetName;
 use sendslot_shared::policy::{Compiled, Headroom, OnUnknown, Policy};
+use sendslot_shared::status;
 use sendslot_shared::store::Store;
 
 use crate::args::{BudgetCommand, BudgetSetArgs, OnUnknownArg};
 use crate::exit::{Exit, Failure};
-use crate::output;
 use crate::policy_json::shown;
 use crate::policy_text::{self, Given};
+use crate::{instant, output, words};
 
 pub(crate) async fn run(command: BudgetCommand) -> Result<Exit, Failure> {
     let store = connect().await?;
     match command {
-        BudgetCommand::Set(args) => set(&store, args).await,
+        BudgetCommand::Set(args) => set(&store, *args).await,
         BudgetCommand::Get { name, json } => get(&store, &name, json).await,
         BudgetCommand::List { json } => list(&store, json).await,
+        BudgetCommand::Pause { name, rest, json } => pause(&store, &name, rest, json).await,
+        BudgetCommand::Resume { name, json } => resume(&store, &name, json).await,
     }
 }
 
@@ -150,6 +155,43 @@ async fn list(store: &Store, json: bool) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
+async fn pause(store: &Store, name: &str, rest: Option<Duration>, json: bool) -> Result<Exit, Failure> {
+    let name = BudgetName::new(name).map_err(Failure::usage)?;
+    if rest == Some(Duration::ZERO) {
+        return Err(Failure::usage(anyhow::anyhow!(
+            "a pause of 0 s is none: `sendslot budget resume {name}` ends one"
+        )));
+    }
+    let until = rest.map_or(budget::UNTIL_RESUMED, |rest| rest.min(budget::UNTIL_RESUMED));
+    if !budget::pause(store, &name, Some(until)).await? {
+        return Err(unknown(&name));
+    }
+    show_pause(store, &name, json).await
+}
+
+async fn resume(store: &Store, name: &str, json: bool) -> Result<Exit, Failure> {
+    let name = BudgetName::new(name).map_err(Failure::usage)?;
+    if !budget::pause(store, &name, None).await? {
+        return Err(unknown(&name));
+    }
+    show_pause(store, &name, json).await
+}
+
+/// The pause that is in force now, or that none is.
+async fn show_pause(store: &Store, name: &BudgetName, json: bool) -> Result<Exit, Failure> {
+    let known = status::budget_status(store, name).await?;
+    if json {
+        let until = known.paused_until.map(instant::show);
+        output::json(&serde_json::json!({ "budget": name, "paused": until.is_some(), "paused_until": until }))?;
+        return Ok(Exit::Success);
+    }
+    output::line(&match known.paused_until {
+        Some(until) => format!("{name}: {}", words::paused(name, known.now, until)),
+        None => format!("{name}: goes on"),
+    });
+    Ok(Exit::Success)
+}
+
 fn show(name: &BudgetName, version: u64, policy: &Policy, compiled: &Compiled, json: bool) -> Result<(), Failure> {
     if json {
         output::json(&shown(name, version, policy, compiled))?;
@@ -168,8 +210,6 @@ fn show(name: &BudgetName, version: u64, policy: &Policy, compiled: &Compiled, j
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::args::{Args, Command};
     use clap::Parser as _;
@@ -183,7 +223,7 @@ mod tests {
         let args = Args::try_parse_from(line.split(' ')).unwrap_or_else(|e| panic!("{line}: {e}"));
         let Command::Budget(BudgetCommand::Set(args)) = args.command else { panic!("{line}") };
         assert!(["sms", "-"].contains(&args.name.as_str()), "{line}");
-        changed(before, args).unwrap()
+        changed(before, *args).unwrap()
     }
 
     fn lanes() -> impl Strategy<Value = Vec<Lane>> {

@@ -2,8 +2,10 @@
 
 mod args;
 mod budget;
+mod cancel;
 mod demo;
 mod exit;
+mod history;
 mod instant;
 mod jsonl;
 mod local;
@@ -11,8 +13,10 @@ mod output;
 mod plan;
 mod policy_json;
 mod policy_text;
+mod quote;
 mod send;
 mod status;
+mod words;
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
@@ -45,6 +49,8 @@ async fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Send(options) => send::run(options).await,
         Command::Budget(command) => budget::run(command).await,
         Command::Status(options) => status::run(options).await,
+        Command::Cancel(options) => cancel::run(options).await,
+        Command::Quote(options) => quote::run(options).await,
         Command::Plan(options) => plan::run(&options),
         Command::Local(command) => local::run(command).await,
     }

@@ -233,7 +233,7 @@ fn seconds(duration: Duration) -> String {
 }
 
 /// `125 s`; from an hour on `12500 s (3h 28m 20s)`.
-fn for_people(duration: Duration) -> String {
+pub(crate) fn for_people(duration: Duration) -> String {
     match SignedDuration::try_from(duration) {
         Ok(long) if duration.as_secs() >= 3600 => {
             format!("{} ({:#})", seconds(duration), SignedDuration::from_secs(long.as_secs()))

@@ -1,6 +1,6 @@
 //! `sendslot send`: a JSONL file becomes scheduled sends.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +16,7 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, BufReader
 
 use crate::args::SendArgs;
 use crate::exit::{Exit, Failure};
-use crate::{jsonl, output};
+use crate::{jsonl, output, words};
 
 /// What became of a file, as `--json` shows it.
 #[derive(Debug, Default, Serialize)]
@@ -27,6 +27,10 @@ struct Report {
     already_sent: u64,
     in_progress: u64,
     refused: u64,
+    /// The refused ones by reason.
+    refused_by: BTreeMap<&'static str, u64>,
+    /// Of those that were refused as full: when the first of them may be offered again.
+    retry_after_s: Option<u64>,
     invalid: u64,
     failed: u64,
     last_slot_in_s: f64,
@@ -203,7 +207,7 @@ impl Report {
         };
         match error {
             ScheduleError::Redis(_) | ScheduleError::Queue(_) => self.failed += 1,
-            ScheduleError::Refused(_) => self.refused += 1,
+            ScheduleError::Refused(ref refusal) => self.refuse(refusal),
             ScheduleError::Invalid(_) | ScheduleError::TooLarge(_) | ScheduleError::DeadLetter(_) => self.invalid += 1,
         }
         let error = LineError { line, id: Some(id), error: error.to_string() };
@@ -211,6 +215,25 @@ impl Report {
         if self.errors.len() < LISTED {
             self.errors.push(error);
         }
+    }
+
+    fn refuse(&mut self, refusal: &Refusal) {
+        self.refused += 1;
+        *self.refused_by.entry(words::refused(refusal)).or_default() += 1;
+        if let Refusal::Full { retry_after } = refusal {
+            let seconds = retry_after.as_secs();
+            self.retry_after_s = Some(self.retry_after_s.map_or(seconds, |s| s.min(seconds)));
+        }
+    }
+
+    /// `2 full (send the file again in 30 s), 1 past deadline`.
+    fn refusals(&self) -> String {
+        let retry = self.retry_after_s.map(|s| format!(" (send the file again in {s} s)")).unwrap_or_default();
+        let reason = |(name, n): (&&str, &u64)| {
+            let retry = if *name == "full" { retry.as_str() } else { "" };
+            format!("{n} {}{retry}", name.replace('_', " "))
+        };
+        self.refused_by.iter().map(reason).collect::<Vec<_>>().join(", ")
     }
 
     fn show(&self, json: bool) -> Result<(), Failure> {
@@ -228,7 +251,8 @@ impl Report {
             ("failed, send the file again", self.failed),
         ];
         for (what, n) in counts.iter().filter(|(what, n)| *n > 0 || *what == "accepted") {
-            output::line(&format!("  {n} {what}"));
+            let why = if *what == "refused" { format!(": {}", self.refusals()) } else { String::new() };
+            output::line(&format!("  {n} {what}{why}"));
         }
         output::line(&format!("  the last one leaves in {:.1} s", self.last_slot_in_s));
         Ok(())

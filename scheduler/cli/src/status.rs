@@ -1,21 +1,30 @@
 //! `sendslot status BUDGET [ID]`.
 
+use sendslot_shared::budget::{self, BudgetError};
 use sendslot_shared::id::{BudgetName, SendId};
+use sendslot_shared::policy::Policy;
 use sendslot_shared::status::{self, BudgetStatus, SendStatus};
+use sendslot_shared::store::Store;
 use sendslot_shared::time::Instant;
 use serde::Serialize;
 
 use crate::args::StatusArgs;
 use crate::exit::{Exit, Failure};
-use crate::output;
+use crate::instant::show;
+use crate::{history, output, words};
 
 #[derive(Debug, Serialize)]
 struct BudgetShown {
     budget: String,
     now: String,
+    paused_until: Option<String>,
     cooldown_until: Option<String>,
     booked_until: Option<String>,
     backlog_s: f64,
+    /// Units per second that are booked now.
+    rate_per_s: Option<f64>,
+    /// Units per second that follow from limit and headroom; null when the policy cannot be read.
+    scheduled_per_s: Option<f64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -23,6 +32,7 @@ struct SendShown {
     budget: String,
     id: String,
     state: &'static str,
+    lane: Option<String>,
     at: Option<String>,
     wait_ms: u128,
     seq: u32,
@@ -30,6 +40,7 @@ struct SendShown {
     throttles: u32,
     hops: u32,
     cost: u32,
+    history: Vec<history::Shown>,
 }
 
 pub(crate) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
@@ -37,7 +48,7 @@ pub(crate) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
     let id = args.id.map(SendId::new).transpose().map_err(Failure::usage)?;
     let store = crate::budget::connect().await?;
     match id {
-        None => show_budget(&budget, status::budget_status(&store, &budget).await?, args.json),
+        None => show_budget(&store, &budget, args.json).await,
         Some(id) => match status::status(&store, &budget, &id).await? {
             (_, Some(send)) => show_send(&budget, &id, send, args.json),
             (_, None) => Err(Failure::unknown(anyhow::anyhow!("nothing is known of {id} in the budget {budget}"))),
@@ -45,30 +56,75 @@ pub(crate) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
     }
 }
 
-fn show_budget(budget: &BudgetName, known: BudgetStatus, json: bool) -> Result<Exit, Failure> {
+async fn show_budget(store: &Store, budget: &BudgetName, json: bool) -> Result<Exit, Failure> {
+    let known = status::budget_status(store, budget).await?;
     if !known.has_policy {
         return Err(crate::budget::unknown(budget));
     }
-    let ahead = |at: Option<Instant>| at.map_or(0, |at| at.as_micros().saturating_sub(known.now.as_micros()));
-    let shown = BudgetShown {
-        budget: budget.to_string(),
-        now: time(known.now),
-        cooldown_until: known.cooldown_until.map(time),
-        booked_until: known.booked_until.map(time),
-        backlog_s: ahead(known.booked_until) as f64 / 1e6,
+    let policy = match budget::get(store, budget).await {
+        Ok(policy) => policy.map(|(_, policy)| policy),
+        Err(BudgetError::Unreadable(_)) => None,
+        Err(error) => return Err(error.into()),
     };
+    let shown = budget_shown(budget, &known, policy.as_ref());
     if json {
         output::json(&shown)?;
     } else {
-        output::line(&match &shown.booked_until {
-            Some(until) => format!("{budget}: booked until {until}, {:.1} s ahead", shown.backlog_s),
-            None => format!("{budget}: nothing is booked ahead"),
-        });
-        if let Some(until) = shown.cooldown_until {
-            output::line(&format!("cooldown until {until}: the provider asked for it"));
-        }
+        budget_lines(budget, &known, policy.as_ref(), &shown).iter().for_each(|line| output::line(line));
     }
     Ok(Exit::Success)
+}
+
+fn budget_shown(budget: &BudgetName, known: &BudgetStatus, policy: Option<&Policy>) -> BudgetShown {
+    let ahead = |at: Option<Instant>| at.map_or(0, |at| at.as_micros().saturating_sub(known.now.as_micros()));
+    BudgetShown {
+        budget: budget.to_string(),
+        now: show(known.now),
+        paused_until: known.paused_until.map(show),
+        cooldown_until: known.cooldown_until.map(show),
+        booked_until: known.booked_until.map(show),
+        backlog_s: ahead(known.booked_until) as f64 / 1e6,
+        rate_per_s: known.rate.or_else(|| policy.map(|policy| rate_by_ramp(policy, known.now))),
+        scheduled_per_s: policy.map(Policy::scheduled_rate),
+    }
+}
+
+/// The rate of a budget that nothing is booked in: only its ramp can have changed it.
+fn rate_by_ramp(policy: &Policy, now: Instant) -> f64 {
+    let limit = policy.ramp.iter().rfind(|step| step.from <= now).map_or(policy.limit, |step| step.limit);
+    Policy { limit, ..policy.clone() }.scheduled_rate()
+}
+
+fn budget_lines(
+    budget: &BudgetName,
+    known: &BudgetStatus,
+    policy: Option<&Policy>,
+    shown: &BudgetShown,
+) -> Vec<String> {
+    let booked = match &shown.booked_until {
+        Some(until) => format!("{budget}: booked until {until}, {:.1} s ahead", shown.backlog_s),
+        None => format!("{budget}: nothing is booked ahead"),
+    };
+    let paused = known.paused_until.map(|until| words::paused(budget, known.now, until));
+    let cooldown =
+        shown.cooldown_until.as_ref().map(|until| format!("cooldown until {until}: the provider asked for it"));
+    let rate = shown.rate_per_s.zip(policy).and_then(|(rate, policy)| other_rate(rate, policy));
+    [Some(booked), paused, cooldown, rate].into_iter().flatten().collect()
+}
+
+/// The rate in force, when it is not the policy's.
+fn other_rate(rate: f64, policy: &Policy) -> Option<String> {
+    let scheduled = policy.scheduled_rate();
+    if (rate - scheduled).abs() <= 1e-6 * scheduled {
+        return None;
+    }
+    let cause = match (policy.ramp.is_empty(), policy.adaptive) {
+        (false, Some(_)) => " (ramp, adaptive)",
+        (false, None) => " (ramp)",
+        (true, Some(_)) => " (adaptive)",
+        (true, None) => "",
+    };
+    Some(format!("rate {rate:.3} units/s now{cause}, the policy's is {scheduled:.3}"))
 }
 
 fn show_send(budget: &BudgetName, id: &SendId, send: SendStatus, json: bool) -> Result<Exit, Failure> {
@@ -76,29 +132,27 @@ fn show_send(budget: &BudgetName, id: &SendId, send: SendStatus, json: bool) -> 
         budget: budget.to_string(),
         id: id.to_string(),
         state: send.state.as_str(),
-        at: send.at.map(time),
+        lane: send.lane.as_ref().map(ToString::to_string),
+        at: send.at.map(show),
         wait_ms: send.wait.as_millis(),
         seq: send.seq,
         attempts: send.attempts,
         throttles: send.throttles,
         hops: send.hops,
         cost: send.cost,
+        history: send.history.iter().map(history::Shown::from).collect(),
     };
     if json {
         output::json(&shown)?;
         return Ok(Exit::Success);
     }
     let at = shown.at.as_deref().unwrap_or("none");
+    let lane = shown.lane.as_deref().unwrap_or("no longer one of the policy's");
     output::line(&format!("{id}: {}, slot {at} (in {} ms)", shown.state, shown.wait_ms));
     output::line(&format!(
-        "booking {}, {} attempts, {} throttles, {} hops, cost {}",
+        "booking {}, {} attempts, {} throttles, {} hops, cost {}, lane {lane}",
         shown.seq, shown.attempts, shown.throttles, shown.hops, shown.cost
     ));
+    send.history.iter().for_each(|event| output::line(&format!("  {}", history::line(event))));
     Ok(Exit::Success)
-}
-
-/// An instant as RFC 3339 in UTC.
-fn time(at: Instant) -> String {
-    let micros = i64::try_from(at.as_micros()).unwrap_or(i64::MAX);
-    jiff::Timestamp::from_microsecond(micros).map_or_else(|_| micros.to_string(), |t| t.to_string())
 }
