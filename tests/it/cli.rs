@@ -196,28 +196,54 @@ async fn json_is_one_document_on_standard_output_and_nothing_else() {
     desk.set_sms().await;
     let sent = desk.send(&[message("a"), "{".to_owned()], &["--json"]).await;
     assert_eq!((sent.code, &sent.json()["accepted"], &sent.json()["invalid"]), (3, &json!(1), &json!(1)));
-    let commands: [&[&str]; 5] = [
+    let commands: [&[&str]; 9] = [
         &["budget", "set", "sms", "--limit", "100"],
         &["budget", "get", "sms"],
         &["budget", "list"],
         &["status", "sms"],
         &["status", "sms", "a"],
+        &["quote", "--budget", "sms", "5"],
+        &["budget", "pause", "sms"],
+        &["budget", "resume", "sms"],
+        &["cancel", "sms", "a"],
     ];
     for command in commands {
         let ran = desk.run(&[command, &["--json"]].concat()).await;
         assert!(!ran.json().is_null() && ran.code == 0 && ran.stderr.is_empty(), "{ran:?}");
     }
-    let failing: [&[&str]; 6] = [
+    let failing: [&[&str]; 8] = [
         &["budget", "set", "other"],
         &["budget", "set", "sms", "--limit", "0"],
         &["budget", "get", "other"],
         &["status", "other"],
         &["status", "sms", "nobody"],
         &["send", "--budget", "other", "-"],
+        &["budget", "pause", "other"],
+        &["quote", "--budget", "other", "5"],
     ];
     for command in failing {
         let ran = desk.run(&[command, &["--json"]].concat()).await;
         assert!(ran.code > 0 && ran.stdout.is_empty() && !ran.stderr.is_empty(), "{ran:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_the_readme_tells_operators_to_type_runs() {
+    let desk = Desk::open("cli-readme").await;
+    let readme = include_str!("../../README.md");
+    let operators = readme.split("## For operators").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap();
+    let lines: Vec<&str> = operators.lines().filter(|line| line.starts_with("sendslot ")).collect();
+    assert!(lines.len() >= 15, "{lines:?}");
+    desk.file(&[message("order-17"), message("order-18")]);
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_sendslot-under-test"), desk.folder.path().join("sendslot")).unwrap();
+    for line in lines {
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", &format!("PATH=.:$PATH; {line}")])
+            .current_dir(desk.folder.path())
+            .envs(desk.env.iter().cloned());
+        let ran = shell.output().await.unwrap();
+        assert!(ran.status.success(), "{line}: {}", String::from_utf8_lossy(&ran.stderr));
     }
 }
 
