@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant as Monotonic, UNIX_EPOCH};
 
 use sendslot_shared::budget;
-use sendslot_shared::limits::Quota;
+use sendslot_shared::id::LaneName;
+use sendslot_shared::limits::{Lane, Quota};
 use sendslot_shared::message::{Draft, Message};
 use sendslot_shared::policy::Policy;
 use sendslot_shared::quote::{QuoteRequest, Stopped, quote};
@@ -609,6 +610,23 @@ async fn a_policy_that_was_lost_can_be_set_again() {
         assert!(budget::get(&bench.store, &bench.budget).await.unwrap().is_none());
         bench.policy(&per_second(10, 0.9)).await;
         assert!(budget::get(&bench.store, &bench.budget).await.unwrap().is_some());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn urgent_sends_stand_anywhere_in_a_second_of_many_units() {
+    // a bitmap of 16,000 bytes is more than one call of a Lua function may answer
+    on_each_redis(async |bench: Bench| {
+        let urgent = Lane { preempts: true, ..Lane::new(LaneName::new("otp").unwrap()) };
+        bench.policy(&Policy { lanes: vec![urgent], ..per_second(200_000, 0.8) }).await;
+        bench.set_clock(START + 600_000).await;
+        let second = (START / SECOND) as u32;
+        for i in 0..3 {
+            let otp = Message::new("b", format!("otp{i}"), "x").lane("otp").cost(2).check().unwrap();
+            // now + transit = .85 s is position 136,000 of 160,000
+            assert_eq!(bench.reserve(&otp).await.unwrap().slot, (second, 136_000 + 2 * i));
+        }
     })
     .await;
 }
