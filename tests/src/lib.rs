@@ -59,10 +59,13 @@ impl Bench {
         Self::on(RedisServer::start().await.expect("a redis-server starts")).await
     }
 
-    async fn on(server: RedisServer) -> Self {
+    /// On this server.
+    pub async fn on(server: RedisServer) -> Self {
         let store = Store::with_virtual_clock(&server.url()).expect("a store");
         let client = redis::Client::open(server.url()).expect("a URL");
-        let redis = client.get_multiplexed_async_connection().await.expect("a connection");
+        // a machine that does much else may be slow; the tests' own limits say when that is too slow
+        let patient = redis::AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(10)));
+        let redis = client.get_multiplexed_async_connection_with_config(&patient).await.expect("a connection");
         let bench = Self { server, store, redis, budget: BudgetName::new("b").expect("a name") };
         bench.set_clock(START).await;
         bench
