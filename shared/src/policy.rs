@@ -157,7 +157,16 @@ pub struct Compiled {
     /// The largest cost taken.
     pub max_cost: u32,
     guard: Guard,
-    steps: Vec<(u32, u32, u32, Guard)>,
+    steps: Vec<Step>,
+}
+
+/// A limit that holds from a second on, as scripts take it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Step {
+    from_s: u32,
+    rate: (u32, u32),
+    guard: Guard,
+    levels: (u8, u8),
 }
 
 /// The guard's numbers, in microseconds.
@@ -207,6 +216,11 @@ impl Policy {
         }
     }
 
+    /// Floor and ceiling of the adaptive level under a limit.
+    fn levels(&self, limit: u32) -> (u8, u8) {
+        self.adaptive.map_or((LEVELS, LEVELS), |adaptive| adaptive.levels(limit))
+    }
+
     /// The limits that hold at some time: the limit and the ramp's.
     fn limits(&self) -> impl Iterator<Item = u32> {
         std::iter::once(self.limit).chain(self.ramp.iter().map(|step| step.limit))
@@ -238,9 +252,8 @@ impl Policy {
         };
         let guard = |limit| Guard::new(limit, headroom, per_us, max_cost);
         let mut steps = vec![];
-        for (from, limit) in std::iter::once((0, self.limit)).chain(self.ramp.iter().map(|s| (s.second(), s.limit))) {
-            let (num, den) = self.rate(limit)?;
-            steps.push((from, num, den, guard(limit)));
+        for (from_s, limit) in std::iter::once((0, self.limit)).chain(self.ramp.iter().map(|s| (s.second(), s.limit))) {
+            steps.push(Step { from_s, rate: self.rate(limit)?, guard: guard(limit), levels: self.levels(limit) });
         }
         Ok(Compiled {
             num,
@@ -287,6 +300,18 @@ impl Policy {
         let within =
             |value: Duration, low_ms: u64, high: Duration| value >= Duration::from_millis(low_ms) && value <= high;
         range(self.limit < 1 << 24, "limit", self.limit.to_string(), "at most 16,777,215 units")?;
+        let whole = |value: Duration, unit: u32| value.subsec_nanos().is_multiple_of(unit);
+        for (name, value) in [("transit", Some(self.transit)), ("lead", Some(self.lead)), ("spacing", self.spacing)] {
+            range(
+                value.is_none_or(|v| whole(v, 1_000_000)),
+                name,
+                value.map(show).unwrap_or_default(),
+                "whole milliseconds",
+            )?;
+        }
+        for (name, value) in [("horizon", self.horizon), ("dedup_ttl", self.dedup_ttl)] {
+            range(whole(value, 1_000_000_000), name, show(value), "whole seconds")?;
+        }
         range(within(self.transit, 0, Duration::from_secs(60)), "transit", show(self.transit), "0 to 60 s")?;
         range(within(self.lead, 100, Duration::from_secs(60)), "lead", show(self.lead), "100 ms to 60 s")?;
         range(within(self.horizon, 1000, 14 * DAY), "horizon", show(self.horizon), "1 s to 14 days")?;
@@ -396,9 +421,10 @@ impl Policy {
         let lanes = self.lanes.iter().flat_map(Lane::pack).collect();
         let quotas = self.quotas.iter().flat_map(Quota::pack).collect();
         let mut segments = vec![];
-        for (from, num, den, guard) in compiled.steps.iter().filter(|_| !self.ramp.is_empty()) {
-            u32s(&mut segments, &[*from, *num, *den]);
-            f64s(&mut segments, &[guard.gap, guard.slack, guard.burst]);
+        for step in compiled.steps.iter().filter(|_| !self.ramp.is_empty()) {
+            u32s(&mut segments, &[step.from_s, step.rate.0, step.rate.1]);
+            f64s(&mut segments, &[step.guard.gap, step.guard.slack, step.guard.burst]);
+            segments.extend([step.levels.0, step.levels.1]);
         }
         [self.header(compiled), lanes, quotas, segments]
     }
@@ -419,7 +445,7 @@ impl Policy {
         let per_ms = u32::try_from(self.per.as_millis()).unwrap_or(u32::MAX);
         u32s(&mut out, &[per_ms, 0, 0, 0]);
         u32s(&mut out, &[self.features(), 0, 0]);
-        let (floor, ceiling) = self.adaptive.map_or((LEVELS, LEVELS), |a| a.levels(self.limit));
+        let (floor, ceiling) = self.levels(self.limit);
         out.extend([ceiling, floor, ceiling, 0]);
         let spacing_us = self.spacing.map_or(0, |s| s.as_micros()) as f64;
         f64s(&mut out, &[0.0, 0.0, 0.0, 0.0, spacing_us]);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant as Monotonic, UNIX_EPOCH};
 
 use sendslot_shared::budget;
 use sendslot_shared::id::LaneName;
-use sendslot_shared::limits::{Lane, Quota};
+use sendslot_shared::limits::{Adaptive, Lane, Quota, RampStep};
 use sendslot_shared::message::{Draft, Message};
 use sendslot_shared::policy::Policy;
 use sendslot_shared::quote::{QuoteRequest, Stopped, quote};
@@ -626,6 +626,26 @@ async fn urgent_sends_stand_anywhere_in_a_second_of_many_units() {
             let otp = Message::new("b", format!("otp{i}"), "x").lane("otp").cost(2).check().unwrap();
             // now + transit = .85 s is position 136,000 of 160,000
             assert_eq!(bench.reserve(&otp).await.unwrap().slot, (second, 136_000 + 2 * i));
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_adaptive_rate_keeps_its_floor_and_ceiling_in_units_under_every_step_of_a_ramp() {
+    on_each_redis(async |bench: Bench| {
+        let step = |s: u64, limit| RampStep { from: Instant::from_micros(START + s * SECOND), limit };
+        let adaptive = Some(Adaptive { floor: 40, ceiling: Some(80) });
+        bench.policy(&Policy { ramp: vec![step(0, 100), step(60, 200)], adaptive, ..per_second(400, 0.9) }).await;
+        // 80 of 400, of 100 and of 200 are all 72 units a second
+        for (at, rate) in [(0, 72.0), (30, 72.0), (90, 72.0)] {
+            bench.set_clock(START + at * SECOND).await;
+            let drafts: Vec<Draft> = (0..72).map(|i| draft(format!("{at}-{i}"))).collect();
+            let booked = bench.reserve_all(&drafts).await;
+            let last = booked[71].unwrap().at.as_micros() - booked[0].unwrap().at.as_micros();
+            assert!((985_000..=987_000).contains(&last), "71 gaps of 13.9 ms: {last} us");
+            let status = budget_status(&bench.store, &bench.budget).await.unwrap();
+            assert_eq!(status.rate, Some(rate), "{at}");
         }
     })
     .await;

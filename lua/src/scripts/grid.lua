@@ -6,10 +6,16 @@ local function reduced(n, d)
   return n / a, d / a
 end
 
--- a full rate at the adaptive level
-local function at_level(n, d)
-  if H.level == LEVELS then return n, d end
-  return reduced(n * H.level, d * LEVELS)
+-- The adaptive level under a full rate: as many units as now, or its ceiling when the level is at the ceiling.
+local function level_under(n, d, floor_level, ceiling_level)
+  if H.level >= H.ceiling_level then return ceiling_level end
+  return min(ceiling_level, max(floor_level, floor(H.level * H.full_num * d / (H.full_den * n))))
+end
+
+local function at_level(n, d, floor_level, ceiling_level)
+  local at = level_under(n, d, floor_level, ceiling_level)
+  if at == LEVELS then return n, d end
+  return reduced(n * at, d * LEVELS)
 end
 
 local seg_from, seg_to, seg_num, seg_den = 0, 0
@@ -20,7 +26,8 @@ function C.rate_at(s)
     local i = #C.segments
     while i > 1 and C.segments[i][1] > s do i = i - 1 end
     seg_from, seg_to = i == 1 and 0 or C.segments[i][1], C.segments[i + 1] and C.segments[i + 1][1] or math.huge
-    seg_num, seg_den = at_level(C.segments[i][2], C.segments[i][3])
+    local segment = C.segments[i]
+    seg_num, seg_den = at_level(segment[2], segment[3], segment[7], segment[8])
   end
   return seg_num, seg_den
 end
@@ -68,7 +75,7 @@ end
 -- lie in the future of a lower one: nothing is taken over in this second.
 function C.change_rate(n, d, n0, d0)
   H.full_num, H.full_den, seg_to = n, d, 0
-  H.num, H.den = at_level(n, d)
+  H.num, H.den = at_level(n, d, H.floor_level, H.ceiling_level)
   H.switch, H.num0, H.den0 = 0, H.num, H.den
   local n1, d1 = C.rate_at(now_s)
   if n1 * d0 > n0 * d1 then H.switch, H.num0, H.den0 = now_s + ceil((H.lead + SECOND) / SECOND) + 1, n0, d0
@@ -87,9 +94,10 @@ function C.follow_ramp()
   local i = #C.segments
   while i > 1 and C.segments[i][1] > now_s do i = i - 1 end
   if i ~= H.segment then
-    local _, n, d, new_gap, new_slack, new_burst = unpack(C.segments[i])
-    H.full_num, H.full_den, H.segment = n, d, i
-    H.num, H.den = at_level(n, d)
+    local _, n, d, new_gap, new_slack, new_burst, floor_level, ceiling_level = unpack(C.segments[i])
+    H.num, H.den = at_level(n, d, floor_level, ceiling_level)
+    H.level = level_under(n, d, floor_level, ceiling_level)
+    H.full_num, H.full_den, H.segment, H.floor_level, H.ceiling_level = n, d, i, floor_level, ceiling_level
     change_guard(new_gap, new_slack, new_burst)
   end
 end

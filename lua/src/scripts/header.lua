@@ -21,7 +21,7 @@ local now_s = floor(now / SECOND)
 
 -- lanes by index and name, from the policy: share in ten-thousandths, preempts, longest wait (s, 0: none)
 local lane_id, lane_share, lane_preempts, lane_wait, reserving = { default = 0 }, {}, {}, {}, {}
--- C.segments, of the ramp, ascending: {from, num, den, gap, slack, burst}; nil without one. C.quotas: see rules.lua
+-- C.segments, of the ramp, ascending: {from, num, den, gap, slack, burst, floor, ceiling}; nil without. C.quotas: see rules.lua
 
 do
 local KEEP_PAST, REBASE_AGE = 3600, 10800
@@ -66,9 +66,9 @@ end
 
 function C.load_segments(packed)
   C.segments = nil
-  for o = 1, #packed, 36 do
+  for o = 1, #packed, 38 do
     C.segments = C.segments or {}
-    C.segments[#C.segments + 1] = { sunpack('<I4I4I4ddd', packed, o) }
+    C.segments[#C.segments + 1] = { sunpack('<I4I4I4dddBB', packed, o) }
   end
 end
 

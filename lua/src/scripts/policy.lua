@@ -9,7 +9,8 @@
 -- ARGV[2] lanes: string, '<BI4I4B' and name for each: flags (1: preempts), share (ten-thousandths), longest wait (s, 0: none),
 --   length of the name
 -- ARGV[3] quotas: string, '<I4I4i4' for each: units, length of the window (s), offset of its start to UTC (s)
--- ARGV[4] segments: string, '<I4I4I4ddd' for each part of the ramp, ascending: first second, num, den, gap, slack, burst
+-- ARGV[4] segments: string, '<I4I4I4dddBB' for each part of the ramp, ascending: first second, num, den, gap, slack, burst,
+--   floor and ceiling of the adaptive level
 -- ARGV[5..] settings: string, name and value in turn, as people set them
 --
 -- Returns: {version, now, switch}
