@@ -91,6 +91,7 @@ function C.new_calendar(compiled, lost)
   H.base, H.epoch = floor(now_s / 3600) * 3600 - KEEP_PAST, floor(now / 1000) % 4294967295 + 1
   H.cool, H.tat, H.cool_set, H.expiry, H.switch, H.num0, H.den0 = 0, -1e13, 0, now_s + 7200, 0, H.num, H.den
   if lost then H.cool, H.cool_set = now + H.per * 1000, now end
+  if H.level < LEVELS then C.change_rate(H.full_num, H.full_den, H.num, H.den) end
   H.paused = tonumber(call('HGET', POLICY, 'paused') or 0)
   local gone = { CAL, PREFIX .. 'holes', PREFIX .. 'pre' }
   for i = 0, 63 do gone[#gone + 1] = PREFIX .. 'lu:' .. i end
