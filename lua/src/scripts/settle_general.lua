@@ -31,9 +31,9 @@ end
 -- One cooldown for all late replies: a call that began before the last one was set does not extend it.
 local function cool_down()
   if report_flags % 2 == 1 then
-    local id = string.sub(ARGV[1], 59, 66)
+    recipient = string.sub(ARGV[1], 59, 66)
     load_rules()
-    if C.recipient_of(id)[1] <= now then C.cool_recipient(id, now + cooldown) end
+    if C.recipient_of(recipient)[1] <= now then C.cool_recipient(recipient, now + cooldown) end
   elseif now - elapsed >= H.cool_set then
     H.cool, H.cool_set, H.dirty = max(H.cool, now + cooldown), now, true
   end
