@@ -51,6 +51,13 @@ local function guaranteed(lane, s, units)
   return C.used_by(lane, s) + units <= C.holding(s)[lane]
 end
 
+-- Charges a booking to quotas and spacing.
+function C.charge(cost, s, p, recipient)
+  local at = C.instant(s, p)
+  for _, q in ipairs(C.quotas) do C.charge_window(q, C.window(q, at), cost, 0) end
+  if recipient and H.spacing > 0 then C.charge_recipient(recipient, s, p, at) end
+end
+
 -- Takes what look_up found: positions, quotas, spacing. kept: nobody takes these positions over. Returns the flags of the
 -- record's state.
 function C.commit(lane, cost, s, p, at, place, under, recipient, kept)
@@ -66,8 +73,7 @@ function C.commit(lane, cost, s, p, at, place, under, recipient, kept)
     end
   end
   C.outlive(place and place[#place][1] or s)
-  for _, q in ipairs(C.quotas) do C.charge_window(q, C.window(q, at), cost, 0) end
-  if recipient and H.spacing > 0 then C.charge_recipient(recipient, s, p, at) end
+  C.charge(cost, s, p, recipient)
   return (place and #place > 1 and RUN or 0) + (own and OWN or 0) + (under and UNDER or 0)
 end
 

@@ -43,8 +43,9 @@ local function reserve_known(key, record, send_flags, digest, cost, not_before, 
   end
   if r.state ~= BOOKED then return answer(codes[r.state], r.seq, r.second, r.position, 0) end
   if stands(r) then return answer(1, r.seq, r.second, r.position, C.instant(r.second, r.position) - now) end
+  if r.epoch == H.epoch then C.give_back(r, nil, recipient, false) end
   local again = book(key, r.seq + 1, lane, r.attempts, r.throttles, r.hops, digest, cost, not_before, deadline, recipient, 40, r)
-  if r.epoch == H.epoch and string.byte(again) % 32 == 0 then C.give_back(r, nil, recipient, false) end
+  if r.epoch == H.epoch and string.byte(again) % 32 ~= 0 then C.charge(r.cost, r.second, r.position, recipient) end
   return again
 end
 
@@ -134,7 +135,8 @@ local function find_streak(lane, cost, start)
   local view, first = (lane_share[lane] or 0) > 0 and lane + 1 or 0, max(floor(start / SECOND), H.base)
   local s = C.next_open(view, cost, first, first + H.horizon)
   local c = whole(s, start) and (cells[s] or cell(s))
-  if not c or c.high + cost + c.held - (c.left[lane] or 0) > c.room then return false end
+  -- a send that stands right at its start is bound by what asks for it, and not by the rate
+  if not c or s == first and c.high == 0 or c.high + cost + c.held - (c.left[lane] or 0) > c.room then return false end
   return new_streak(lane, cost, start, c, 1)
 end
 
