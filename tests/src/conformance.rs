@@ -2,11 +2,22 @@
 
 #![expect(missing_docs, reason = "the names of the cases are sentences")]
 
+pub mod clocks;
+pub mod costs;
+pub mod deadlines;
+pub mod history;
+pub mod holes;
 pub mod lanes;
+pub mod pausing;
 pub mod preempting;
+pub mod quotas;
+pub mod quoting;
+pub mod rates;
+pub mod rebooking;
+pub mod spacing;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use sendslot_shared::claim::{MoveReason, NextSlot, PutBack, Verdict};
 use sendslot_shared::envelope::{Envelope, fresh_tag};
@@ -63,6 +74,10 @@ fn drafts(prefix: &str, n: usize) -> Vec<Draft> {
 
 fn many(prefix: &str, n: usize, with: impl Fn(Message) -> Message) -> Vec<Draft> {
     (0..n).map(|i| good(with(message(format!("{prefix}{i}"))))).collect()
+}
+
+fn time(us: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_micros(us)
 }
 
 fn us(duration: Duration) -> u64 {

@@ -159,20 +159,32 @@ impl Engine for Bench {
 
     async fn dump(&self) -> BTreeMap<String, Vec<u8>> {
         let parts = self.parts().await;
-        let mut all = redis::pipe();
-        for part in &parts {
-            all.cmd("DUMP").arg(part);
+        let (mut types, mut reads) = (redis::pipe(), redis::pipe());
+        parts.iter().for_each(|part| _ = types.cmd("TYPE").arg(key(part)));
+        let types: Vec<String> = types.query_async(&mut self.redis.clone()).await.expect("Redis answers");
+        for (part, kind) in parts.iter().zip(&types) {
+            match kind.as_str() {
+                "hash" => reads.cmd("HGETALL").arg(key(part)),
+                "set" => reads.cmd("SMEMBERS").arg(key(part)),
+                "zset" => reads.cmd("ZRANGE").arg(key(part)).arg(0).arg(-1),
+                "list" => reads.cmd("LRANGE").arg(key(part)).arg(0).arg(-1),
+                _ => reads.cmd("GET").arg(key(part)),
+            };
         }
-        let values: Vec<Vec<u8>> = all.query_async(&mut self.redis.clone()).await.expect("Redis answers");
-        parts.into_iter().zip(values).collect()
+        let values: Vec<redis::Value> = reads.query_async(&mut self.redis.clone()).await.expect("Redis answers");
+        parts.into_iter().zip(values.iter().map(in_order)).collect()
     }
 
     async fn parts(&self) -> Vec<String> {
-        self.keys("s{b}*").await
+        let keys: Vec<Vec<u8>> = self.command(redis::cmd("KEYS").arg("s{b}*")).await;
+        let mut names: Vec<String> =
+            keys.iter().map(|key| key.iter().map(|byte| char::from(*byte)).collect()).collect();
+        names.sort();
+        names
     }
 
     async fn lose(&self, part: &str) {
-        let _: i64 = self.command(redis::cmd("DEL").arg(part)).await;
+        let _: i64 = self.command(redis::cmd("DEL").arg(key(part))).await;
     }
 
     async fn operations(&self) -> u64 {
@@ -180,4 +192,28 @@ impl Engine for Bench {
         let of = |line: &str| line.split_once("calls=")?.1.split_once(',')?.0.parse::<u64>().ok();
         info.lines().filter(|line| !line.starts_with("cmdstat_info") && !line.contains("evalsha")).filter_map(of).sum()
     }
+}
+
+/// A part's name is its key, each byte as one character: some keys hold bytes that are no text.
+fn key(part: &str) -> Vec<u8> {
+    part.chars().map(|c| u8::try_from(c).expect("a name of a part")).collect()
+}
+
+/// A value as bytes, whatever the order in which Redis happens to give what has none.
+fn in_order(value: &redis::Value) -> Vec<u8> {
+    match value {
+        redis::Value::BulkString(bytes) => bytes.clone(),
+        redis::Value::Map(pairs) => sorted(pairs.iter().map(|(k, v)| [in_order(k), in_order(v)].concat())),
+        redis::Value::Array(items) if items.len() % 2 == 0 => {
+            sorted(items.chunks(2).map(|pair| [in_order(&pair[0]), in_order(&pair[1])].concat()))
+        }
+        redis::Value::Array(items) | redis::Value::Set(items) => sorted(items.iter().map(in_order)),
+        other => format!("{other:?}").into_bytes(),
+    }
+}
+
+fn sorted(items: impl Iterator<Item = Vec<u8>>) -> Vec<u8> {
+    let mut items: Vec<_> = items.collect();
+    items.sort();
+    items.concat()
 }
