@@ -119,6 +119,17 @@ function C.release(lane, s, p, n)
   C.reopen(s)
 end
 
+-- Of n positions of a displaced send those that nobody took.
+local function release_rest(lane, s, p, n)
+  local m, to = C.marks(s), p + n
+  while to > p do
+    local taken = C.marked(m, p, to - p)
+    local from = taken and taken + 1 or p
+    if from < to then C.release(lane, s, from, to - from) end
+    to = taken or p
+  end
+end
+
 -- Returns all that a booking of this calendar holds and that lies ahead: positions, quotas, spacing.
 function C.give_back(r, places, recipient, sent)
   local at = C.instant(r.second, r.position)
@@ -131,7 +142,9 @@ function C.give_back(r, places, recipient, sent)
       C.set_marks(t[1], t[2], t[3], 0)
       if lane_preempts[r.lane] or r.under then C.count_marks(t[1], lane_preempts[r.lane] and 1 or 2, -t[3]) end
     end
-    if r.under then C.use(r.lane, t[1], -t[3]) elseif not lost then C.release(r.lane, t[1], t[2], t[3]) end
+    if r.under then C.use(r.lane, t[1], -t[3])
+    elseif lost then release_rest(r.lane, t[1], t[2], t[3])
+    else C.release(r.lane, t[1], t[2], t[3]) end
   end
 end
 end
