@@ -86,7 +86,7 @@ fn lanes() -> Profile {
         recipients: 0,
         throttled: 0.000_5,
         change_every_s: 3000,
-        least_use: 0.6,
+        least_use: 0.2,
     }
 }
 
@@ -121,7 +121,7 @@ fn quotas() -> Profile {
             spacing: seconds(6),
             on_unknown: OnUnknown::Resend,
             max_cost: Some(20),
-            ..per(25, 1, 0.8)
+            ..per(40, 1, 0.5)
         },
         part: 0.15,
         lanes: &[("default", 1)],
@@ -146,7 +146,7 @@ fn windowed() -> Profile {
         recipients: 200,
         throttled: 0.000_5,
         change_every_s: 7000,
-        least_use: 0.6,
+        least_use: 0.2,
     }
 }
 

@@ -112,7 +112,7 @@ impl World {
     fn moves(&mut self, send: usize, held: Option<Held>, reason: &str) {
         self.ledger.moved(send, reason, self.now);
         if let Some(held) = held {
-            self.ledger.left(&held);
+            self.ledger.left(&held, self.now);
         }
     }
 
@@ -174,7 +174,7 @@ impl World {
             self.ledger.ended(send, state, self.now);
         }
         if let Some(held) = held {
-            self.ledger.left(&held);
+            self.ledger.left(&held, self.now);
         }
     }
 

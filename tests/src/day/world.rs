@@ -261,7 +261,7 @@ impl World {
         let cost = self.pick(self.profile.costs).min(self.policy.largest_cost());
         let mut message = Message::new(self.profile.name, self.id(send), "text").lane(lane).cost(cost);
         if self.profile.recipients > 0 {
-            let most = if self.chance(0.02) { 20 } else { self.profile.recipients };
+            let most = if self.chance(0.05) { 20 } else { self.profile.recipients };
             message = message.recipient(self.rng.usize(0..most).to_string());
         }
         let not_before =
@@ -316,8 +316,7 @@ impl World {
 
     fn accept(&mut self, send: usize, draft: Draft, booking: &Booking) {
         self.ledger.sends[send].accepted = true;
-        let simple = draft.not_before.is_none() && draft.recipient.is_none() && self.profile.policy.quotas.is_empty();
-        self.ledger.booked(send, booking, simple, self.now);
+        self.ledger.booked(send, booking, draft.not_before.is_some(), self.now);
         if self.chance(0.03) {
             let wait = booking.at.as_micros().saturating_sub(self.now);
             let ahead = (self.rng.f64() * 1.1 * wait as f64) as u64;
@@ -384,7 +383,7 @@ impl World {
         if answer == Cancelled::Cancelled && before.is_none() {
             self.ledger.ended(send, SendState::Cancelled, self.now);
             if let Some(held) = held {
-                self.ledger.left(&held);
+                self.ledger.left(&held, self.now);
             }
         }
         Ok(())
