@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use futures_util::future::try_join_all;
-use sendslot_shared::claim::{Answer, Claim, DeadReason, NextSlot, PutBack, Verdict, claim_all};
+use sendslot_shared::claim::{Answer, Claim, DeadReason, MoveReason, NextSlot, PutBack, Verdict, claim_all};
 use sendslot_shared::envelope::{Envelope, fresh_tag};
 use sendslot_shared::settle::{Action, Cooldown, Ending, Report, Scope, settle};
 use sendslot_shared::status::SendState;
@@ -20,12 +20,14 @@ pub(super) struct Question {
     pub(super) copy: Travelling,
     /// Drawn once per delivery.
     pub(super) nonce: u32,
+    /// It waited for its slot, and asks so late, us.
+    late: Option<u64>,
 }
 
 impl Question {
     /// Of a delivery that has just begun.
     pub(super) fn first(copy: Travelling) -> Self {
-        Self { copy, nonce: fresh_tag() }
+        Self { copy, nonce: fresh_tag(), late: None }
     }
 }
 
@@ -83,6 +85,7 @@ impl World {
     fn obey(&mut self, question: Question, held: Option<Held>, answer: &Answer) {
         let send = question.copy.send;
         self.ledger.tally.one("verdicts", name_of(&answer.verdict));
+        self.in_time(&question, &answer.verdict);
         match answer.verdict {
             Verdict::Send { lease, attempt, throttles } => {
                 self.call(question, held.as_ref(), lease, attempt + throttles)
@@ -109,6 +112,22 @@ impl World {
         }
     }
 
+    /// How many of those that ask in time, a grace late at most, are refused by the guard all the same.
+    fn in_time(&mut self, question: &Question, verdict: &Verdict) {
+        let grace = self.policy.compile().map_or(0, |compiled| compiled.grace.as_micros() as u64);
+        if question.late.is_none_or(|late| late > grace) {
+            return;
+        }
+        let name = match verdict {
+            Verdict::Send { .. } => "sent",
+            Verdict::Wait { moved: None, .. } => "wait once more",
+            Verdict::Wait { moved: Some(MoveReason::Missed), .. }
+            | Verdict::PutBack { why: PutBack::Rebooked(MoveReason::Missed), .. } => "refused",
+            _ => "moved",
+        };
+        self.ledger.tally.one("in time", name);
+    }
+
     fn moves(&mut self, send: usize, held: Option<Held>, reason: &str) {
         self.ledger.moved(send, reason, self.now);
         if let Some(held) = held {
@@ -122,8 +141,9 @@ impl World {
             self.comes_back(question.copy);
             return;
         }
-        let at = self.now + wait.as_micros() as u64 + self.lateness();
-        self.put(at, Event::Ask(Box::new(question)));
+        let late = self.lateness();
+        let at = self.now + wait.as_micros() as u64 + late;
+        self.put(at, Event::Ask(Box::new(Question { late: Some(late), ..question })));
     }
 
     /// A copy that nobody acknowledged.
@@ -179,7 +199,7 @@ impl World {
     }
 
     fn call(&mut self, question: Question, held: Option<&Held>, lease: Duration, failures: u32) {
-        let Question { copy, nonce } = question;
+        let Question { copy, nonce, .. } = question;
         let call = self.ledger.called(copy.send, held, self.now, lease.as_micros() as u64);
         if self.chance(0.003) {
             // its worker dies, before or after the provider took it
