@@ -5,7 +5,7 @@ use std::time::{Duration, Instant as Monotonic, UNIX_EPOCH};
 
 use sendslot_shared::budget;
 use sendslot_shared::id::LaneName;
-use sendslot_shared::limits::{Adaptive, Lane, Quota, RampStep};
+use sendslot_shared::limits::{Adaptive, Lane, Quota, RampStep, Share};
 use sendslot_shared::message::{Draft, Message};
 use sendslot_shared::policy::Policy;
 use sendslot_shared::quote::{QuoteRequest, Stopped, quote};
@@ -646,6 +646,36 @@ async fn an_adaptive_rate_keeps_its_floor_and_ceiling_in_units_under_every_step_
             assert!((985_000..=987_000).contains(&last), "71 gaps of 13.9 ms: {last} us");
             let status = budget_status(&bench.store, &bench.budget).await.unwrap();
             assert_eq!(status.rate, Some(rate), "{at}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn lanes_whose_slots_lie_in_different_windows_are_charged_to_their_own() {
+    // both in one call: what one lane took was once charged to the window of the other
+    on_each_redis(async |bench: Bench| {
+        let otp = Lane { reserved: Share::new(0.3).unwrap(), ..Lane::new(LaneName::new("otp").unwrap()) };
+        let quotas = vec![Quota::new(100_000, Duration::from_secs(3600))];
+        bench.policy(&Policy { lanes: vec![otp], quotas, ..per_second(100, 0.8) }).await;
+        let hour = |us: u64| us / (3600 * SECOND);
+        // the backlog reaches over the end of the hour, which is 10 s ahead
+        bench.set_clock(START + 3590 * SECOND).await;
+        let mut slots: Vec<u64> = vec![];
+        for round in 0..3 {
+            let lane = |i: usize| if round > 0 && i.is_multiple_of(3) { "otp" } else { LaneName::DEFAULT };
+            let drafts: Vec<Draft> = (0..if round == 0 { 900 } else { 90 })
+                .map(|i| Message::new("b", format!("{round}-{i}"), "x").lane(lane(i)).check().unwrap())
+                .collect();
+            for chunk in drafts.chunks(300) {
+                slots.extend(bench.reserve_all(chunk).await.iter().map(|b| b.as_ref().unwrap().at.as_micros()));
+            }
+        }
+        let packed: Vec<u8> = bench.command(redis::cmd("GET").arg("s{b}q:3600:0")).await;
+        let word = |i: usize| u32::from_le_bytes(packed[4 * i..4 * i + 4].try_into().unwrap()) as usize;
+        for now in [hour(START), hour(START) + 1] {
+            let booked = word(3 + 2 * (now as usize - word(0)));
+            assert_eq!(booked, slots.iter().filter(|at| hour(**at) == now).count(), "hour {now}");
         }
     })
     .await;

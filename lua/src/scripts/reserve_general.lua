@@ -55,15 +55,18 @@ end
 local cells, streaks = {}, {}
 -- all quotas together: from and until which instant their windows are those of the streak, units left, units taken
 local quota_from, quota_to, quota_room, quota_used = 0, 0, 0, 0
+local function hand_over_quotas()
+  if quota_used == 0 then return end
+  for _, q in ipairs(C.quotas) do C.charge_window(q, q.streak_window, quota_used, 0) end
+  quota_used = 0
+end
+
 local function hand_over()
   for s, c in pairs(cells) do
     if c.high > c.known then C.set(C.high_water, s, c.high); c.known = c.high end
     for lane, units in pairs(c.taken) do C.use(lane, s, units); c.taken[lane] = nil end
   end
-  if quota_used > 0 then
-    for _, q in ipairs(C.quotas) do C.charge_window(q, q.streak_window, quota_used, 0) end
-    quota_used = 0
-  end
+  hand_over_quotas()
 end
 
 -- the cell of second s as the calendar has it now; nil when it is not simple
@@ -101,10 +104,11 @@ local function new_streak(lane, cost, start, c, rule)
   streak.latest = min(now + H.horizon * SECOND, longest > 0 and start + longest * SECOND or now + FAR * SECOND)
   move_streak(streak, lane, cost, c)
   C.outlive(c.s)
+  hand_over_quotas()                                -- of streaks in other windows
   quota_from, quota_to, quota_room = 0, 9007199254740992, 4294967295
   for _, q in ipairs(C.quotas) do
     local w = C.window(q, c.s * SECOND)
-    q.streak_window, quota_room = w, min(quota_room, q.limit - C.window_use(q, w)[1] - quota_used)
+    q.streak_window, quota_room = w, min(quota_room, q.limit - C.window_use(q, w)[1])
     quota_from, quota_to = max(quota_from, C.window_start(q, w)), min(quota_to, C.window_start(q, w + 1) - H.grace)
   end
   return streak
@@ -129,18 +133,42 @@ local function begin_streak(lane, cost, start, booked, place)
   streaks[start][lane * 16777216 + cost] = new_streak(lane, cost, start, c, code == 6 * 32 and 6 or 1)
 end
 
--- Begins one where the hints say that there is room; false when it is not that simple.
-local function find_streak(lane, cost, start)
-  if not streaky(lane, cost) then return false end
-  local view, first = (lane_share[lane] or 0) > 0 and lane + 1 or 0, max(floor(start / SECOND), H.base)
-  local s = C.next_open(view, cost, first, first + H.horizon)
-  local c = whole(s, start) and (cells[s] or cell(s))
-  -- a send that stands right at its start is bound by what asks for it, and not by the rate
-  if not c or s == first and c.high == 0 or c.high + cost + c.held - (c.left[lane] or 0) > c.room then return false end
-  return new_streak(lane, cost, start, c, 1)
+-- Whether a second that has begun has no place left; nil when that is not simple.
+local function begun_and_full(s, lane, cost, start)
+  local high, room, elapsed = C.get(C.high_water, s), C.grid(s), C.position(s, start)
+  if high >= HOLES then return nil end
+  return room - max(high, elapsed) - C.held_back(lane, s, elapsed, room) < cost
 end
 
-local function go_on(key, lane, digest, cost, start, deadline, recipient)
+-- Whether it may take several seconds: then a second without room is not full for it, since it may start there.
+local function may_run(c, lane, cost)
+  local own, held = C.holding(c.s)
+  return cost > floor(c.num / c.den) - held + (own[lane] or 0)
+end
+
+-- Begins one at the first place, where that is simple; else false. Hints know neither the second that has begun nor one
+-- whose end others took.
+local function find_streak(lane, cost, start)
+  if not streaky(lane, cost) then return false end
+  local view, first, rule = (lane_share[lane] or 0) > 0 and lane + 1 or 0, max(floor(start / SECOND), H.base), 1
+  local s = C.next_open(view, cost, first, first + H.horizon)
+  if not whole(s, start) then
+    if not begun_and_full(s, lane, cost, start) then return false end
+    s = C.next_open(view, cost, s + 1, first + H.horizon)
+  end
+  for next = s, s + 3 do
+    local c = cells[next] or cell(next)
+    -- a send that stands right at its start is bound by what asks for it, and not by the rate
+    if not c or next == first and c.high == 0 then return false end
+    if c.high + cost + c.held - (c.left[lane] or 0) <= c.room then return new_streak(lane, cost, start, c, rule) end
+    if may_run(c, lane, cost) then return false end
+    if c.high + cost <= c.room then rule = 6 end
+    C.mark_full(view, cost, next, next)
+  end
+  return false
+end
+
+local function go_on(key, lane, digest, cost, start, deadline, recipient, spacing_key)
   local group, id = streaks[start], lane * 16777216 + cost
   if not group then group = {}; streaks[start] = group end
   local streak = group[id]
@@ -172,7 +200,7 @@ local function go_on(key, lane, digest, cost, start, deadline, recipient)
   local record = streak.head .. spack('<I3', p) .. streak.tail .. digest
   if recipient then
     record = record .. recipient
-    call('SET', PREFIX .. 'sp:' .. recipient, spack('<dI4I4d', 0, c.s, p, at), 'PX', ceil((at - now + H.spacing + H.grace) / 1000))
+    call('SET', spacing_key, spack('<dI4I4d', 0, c.s, p, at), 'PX', ceil((at - now + H.spacing + H.grace) / 1000))
   end
   call('SET', key, record, 'EX', c.ttl)
   return streak.answer .. spack('<I4i8', p, at - now)
@@ -181,13 +209,12 @@ end
 local spaced, personal = H.spacing > 0, H.spacing > 0 or H.rcool > now
 local ssub, sbyte, nobody = string.sub, string.byte, '\0\0\0\0\0\0\0\0'
 records = records or call('MGET', unpack(KEYS, 3, n + 2))
-local known_recipients, met = {}, {}
+local known_recipients, spacing_keys, met = {}, {}, {}
 for j = 1, i - 1 do met[KEYS[j + 2]] = true end
 if personal then load_rules() end
 if spaced then
-  local keys = {}
-  for j = 1, n do keys[j] = PREFIX .. 'sp:' .. string.sub(ARGV[j], 30, 37) end
-  known_recipients = call('MGET', unpack(keys))
+  for j = 1, n do spacing_keys[j] = PREFIX .. 'sp:' .. ssub(ARGV[j], 30, 37) end
+  known_recipients = call('MGET', unpack(spacing_keys))
 end
 while i <= n do
   local key, send = KEYS[i + 2], ARGV[i]
@@ -207,7 +234,7 @@ while i <= n do
     local start = not_before > soonest and ceil(not_before / SECOND) * SECOND or soonest
     local simple = not records[i] and not met[key] and start - now <= H.horizon * SECOND
       and (not recipient or spaced and not known_recipients[i] and not met[recipient])
-    local booked = simple and go_on(key, lane, digest, cost, start, deadline, recipient)
+    local booked = simple and go_on(key, lane, digest, cost, start, deadline, recipient, spacing_keys[i])
     if not booked then
       hand_over()
       local record = records[i]
