@@ -25,7 +25,7 @@ fn everything() -> Policy {
 fn mixed(prefix: &str, n: usize) -> Vec<Draft> {
     let one = |i: usize| {
         let lane = ["default", "otp", "default", "now", "default"][i % 5];
-        let cost = if i % 11 == 0 { 4 } else { 1 };
+        let cost = if i.is_multiple_of(11) { 4 } else { 1 };
         good(message(format!("{prefix}{i}")).lane(lane).cost(cost).recipient(format!("{prefix}{i}")))
     };
     (0..n).map(one).collect()
