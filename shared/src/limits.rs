@@ -163,8 +163,9 @@ fn whole_seconds(given: Duration, most: Duration) -> bool {
     given.subsec_nanos() == 0 && given >= Duration::from_secs(1) && given <= most
 }
 
-/// `units_per_s`: whole units in a second at the highest rate.
-pub(crate) fn check_lanes(lanes: &[Lane], units_per_s: u32) -> Result<(), InvalidPolicy> {
+/// `units_per_s`: whole units in a second, at each rate that may hold.
+pub(crate) fn check_lanes(lanes: &[Lane], units_per_s: &[u32]) -> Result<(), InvalidPolicy> {
+    let highest = units_per_s.iter().copied().max().unwrap_or(0);
     if lanes.len() > MAX_LANES {
         return Err(wrong(format!("{} lanes", lanes.len()), "a budget has 16 at most"));
     }
@@ -173,7 +174,7 @@ pub(crate) fn check_lanes(lanes: &[Lane], units_per_s: u32) -> Result<(), Invali
         if lanes[..i].iter().any(|other| other.name == lane.name) {
             return Err(wrong(what, "it is given twice"));
         }
-        if lane.reserved > Share::NONE && lane.reserved.of(units_per_s) == 0 {
+        if lane.reserved > Share::NONE && lane.reserved.of(highest) == 0 {
             return Err(wrong(
                 what,
                 "its reservation is less than one unit of a second: use `preempts`, or a larger share",
@@ -188,16 +189,17 @@ pub(crate) fn check_lanes(lanes: &[Lane], units_per_s: u32) -> Result<(), Invali
         let what = format!("reservations of {}%", f64::from(share) / 100.0);
         return Err(wrong(what, "they are more than there is: 100% is the most for all lanes together"));
     }
-    let held: u32 = lanes.iter().map(|lane| lane.reserved.of(units_per_s)).sum();
     let default_holds = lanes.iter().any(|l| l.name.as_str() == LaneName::DEFAULT && l.reserved > Share::NONE);
     let all_hold = default_holds && lanes.iter().all(|lane| lane.reserved > Share::NONE);
-    if held > 0 && held >= units_per_s && !all_hold {
-        return Err(wrong(
-            "reservations of all there is",
-            "a lane without one (`default` is always there) would never send: leave it at least one unit of each second",
-        ));
+    let held = |units: u32| lanes.iter().map(|lane| lane.reserved.of(units)).sum::<u32>();
+    match units_per_s.iter().find(|units| held(**units) > 0 && held(**units) >= **units && !all_hold) {
+        Some(units) => Err(wrong(
+            format!("reservations of all {units} units of a second"),
+            "a lane without one (`default` is always there) would never send then: leave it at least one unit, at every rate \
+             that a ramp or an adaptive rate may come to",
+        )),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 pub(crate) fn check_quotas(quotas: &[Quota], max_cost: u32) -> Result<(), InvalidPolicy> {
@@ -349,13 +351,14 @@ mod tests {
 
     #[test]
     fn reservations_are_whole_units_and_leave_something() {
-        assert!(check_lanes(&[lane("otp", 0.2)], 95).is_ok());
-        assert!(why(check_lanes(&[lane("otp", 0.2)], 3)).contains("preempts"));
-        assert!(why(check_lanes(&[lane("a", 0.6), lane("b", 0.5)], 95)).contains("110%"));
-        assert!(check_lanes(&[lane("a", 0.5), lane("b", 0.5)], 95).is_ok(), "47 + 47 leave one");
-        assert!(why(check_lanes(&[lane("a", 0.5), lane("b", 0.5)], 80)).contains("never send"));
-        assert!(check_lanes(&[lane("a", 0.5), lane("default", 0.5)], 80).is_ok());
-        assert!(why(check_lanes(&[lane("a", 0.1), lane("a", 0.1)], 95)).contains("twice"));
+        assert!(check_lanes(&[lane("otp", 0.2)], &[95]).is_ok());
+        assert!(why(check_lanes(&[lane("otp", 0.2)], &[3])).contains("preempts"));
+        assert!(why(check_lanes(&[lane("a", 0.6), lane("b", 0.5)], &[95])).contains("110%"));
+        assert!(check_lanes(&[lane("a", 0.5), lane("b", 0.5)], &[95]).is_ok(), "47 + 47 leave one");
+        assert!(why(check_lanes(&[lane("a", 0.5), lane("b", 0.5)], &[80])).contains("never send"));
+        assert!(why(check_lanes(&[lane("a", 0.5), lane("b", 0.5)], &[95, 76])).contains("all 76 units"));
+        assert!(check_lanes(&[lane("a", 0.5), lane("default", 0.5)], &[80]).is_ok());
+        assert!(why(check_lanes(&[lane("a", 0.1), lane("a", 0.1)], &[95])).contains("twice"));
         for bad in [-0.1, 1.01, 0.123_456, f64::NAN] {
             assert!(Share::new(bad).is_err(), "{bad}");
         }

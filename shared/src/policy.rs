@@ -340,10 +340,21 @@ impl Policy {
         }
     }
 
+    /// Whole units of a second at every rate that may hold: of the ramp, and of the adaptive levels.
+    fn whole_units(&self) -> Result<Vec<u32>, InvalidPolicy> {
+        let mut units = vec![];
+        for limit in self.limits() {
+            let (num, den) = self.rate(limit)?;
+            let (floor, ceiling) = self.levels(limit);
+            for level in floor..=ceiling {
+                units.push((u64::from(num) * u64::from(level) / (u64::from(den) * u64::from(LEVELS))) as u32);
+            }
+        }
+        Ok(units)
+    }
+
     fn check_limits(&self, max_cost: u32) -> Result<(), InvalidPolicy> {
-        let units_per_s =
-            self.limits().filter_map(|limit| self.rate(limit).ok()).map(|(n, d)| n / d).max().unwrap_or(0);
-        crate::limits::check_lanes(&self.lanes, units_per_s)?;
+        crate::limits::check_lanes(&self.lanes, &self.whole_units()?)?;
         crate::limits::check_quotas(&self.quotas, max_cost)?;
         crate::limits::check_ramp(&self.ramp)?;
         if let Some(adaptive) = self.adaptive {

@@ -9,6 +9,7 @@ mod day;
 mod end_to_end;
 mod faults;
 mod http_provider;
+mod limits;
 mod properties;
 mod queue;
 mod verdicts;

@@ -11,4 +11,6 @@
 --   state (RECORD of head.lua) before the call: 0 unknown ID, 1 booked: it is cancelled now, 2 claimed: too late, 3 sent,
 --     4 cancelled before, 5 failed, 6 expired, 7 unknown outcome; now: us since 1970
 local record = call('GET', KEYS[3])
-if record and string.byte(record) % RUN ~= BOOKED then return { string.byte(record) % RUN, now } end
+local state = record and string.byte(record) % RUN
+if state == CANCELLED and sunpack('<H', record, 5) == 0 then return { 0, now } end
+if record and state ~= BOOKED then return { state, now } end

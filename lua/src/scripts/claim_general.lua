@@ -37,6 +37,8 @@ local function rebook(why, near, new_seq, from, from_rule)
   if rec and r.epoch == H.epoch and r.state == BOOKED then
     -- what lies ahead of its place goes back to others
     C.give_back(r, C.places_in(r.tail, r.second, r.position, r.cost), recipient, false)
+  elseif rec and recipient and H.spacing > 0 then
+    C.refund_recipient(recipient, r.second, r.position)
   end
   local outcome, wait = C.book_again(KEYS[3], r, why, start, rule, deadline, recipient, why == 21 or why == 22 or why == 24)
   if outcome then return end_as(outcome[1], outcome[2]) end

@@ -45,11 +45,13 @@ local function set_bits(hint, i, j)
 end
 
 function C.write_hints()
+  local hints = PREFIX .. 'hints'
   for _, hint in ipairs(hint_order) do
-    if call('SADD', PREFIX .. 'hints', hint) == 1 and call('SCARD', PREFIX .. 'hints') > HINTS_MAX then call('DEL', call('SPOP', PREFIX .. 'hints')) end
     for _, range in ipairs(hint_marks[hint]) do set_bits(hint, range[1] - H.base, range[2] - H.base) end
     call('EXPIRE', hint, HINT_TTL)
+    if call('SADD', hints, hint) == 1 and call('SCARD', hints) > HINTS_MAX then call('DEL', call('SPOP', hints)) end
   end
+  hint_marks, hint_order = {}, {}
 end
 
 -- Places came back in second s: every hint forgets it, and a run's hint everything, since a run fails where it ends.

@@ -13,6 +13,14 @@ local function index_lanes(known)
   index.default, taken[0], o = 0, true, 1
   local named, next = {}, 1
   while o <= #ARGV[2] do
+    local _, _, _, length = sunpack('<BI4I4B', ARGV[2], o)
+    local name = string.sub(ARGV[2], o + 10, o + 9 + length)
+    named[name] = true
+    if index[name] then named[index[name]] = true end
+    o = o + 10 + length
+  end
+  o = 1
+  while o <= #ARGV[2] do
     local lane_flags, share, wait, length = sunpack('<BI4I4B', ARGV[2], o)
     local name = string.sub(ARGV[2], o + 10, o + 9 + length)
     local i = index[name]
@@ -34,6 +42,7 @@ end
 local function apply()
   local n0, d0 = C.rate_at(now_s)
   local old_gap, used_until, was = H.gap, H.tat - (now - H.base * SECOND), { H.base, H.epoch, H.cool, H.cool_set, H.expiry }
+  local pending = H.switch > now_s and { H.switch, H.num0, H.den0, H.full_num, H.full_den, H.level }
   local kept = { H.pre_until, H.firm, H.paused, H.rcool, H.level, H.last_cut, H.last_raise }
   C.unpack_header(ARGV[1])
   H.base, H.epoch, H.cool, H.cool_set, H.expiry = unpack(was)
@@ -45,6 +54,12 @@ local function apply()
   H.tat = now - H.base * SECOND + used_until / old_gap * H.gap     -- what was used stays used, in units
   if C.segments then C.follow_ramp() end
   C.change_rate(H.full_num, H.full_den, n0, d0)
+  -- a raise that is under way, and stays what it was, keeps its second
+  if pending and pending[4] == H.full_num and pending[5] == H.full_den and pending[6] == H.level then
+    H.switch, H.num0, H.den0 = unpack(pending)
+  end
+  -- what was sent under the old policy is not forgotten under the new one
+  H.burst = max(H.burst, H.tat - (now - H.base * SECOND))
 end
 
 local known = C.begin()

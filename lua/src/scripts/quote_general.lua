@@ -3,6 +3,7 @@ local LOOKS = 4000
 local function reply(code, placed) return { code, now, 0, placed or 0, 0, 0, 0, 0, 0 } end
 if not C.begin() then return reply(6) end
 load_book()
+C.write_hints = function() end                      -- what it finds full is full in memory only
 local lane = lane_id[ARGV[2]]
 if not lane then return reply(5) end
 if cost > H.max_cost then return reply(4, H.max_cost) end

@@ -47,6 +47,14 @@ function C.remember(key, why, rule, from, to, r)
   call('EXPIRE', history, C.record_ttl(max(now_s, floor(to / SECOND))))
 end
 
+function C.times_displaced(key)
+  local times = 0
+  for _, line in ipairs(call('LRANGE', PREFIX .. 'h:' .. string.sub(key, #PREFIX + 3), 0, -1)) do
+    if string.byte(line) == 25 then times = times + 1 end
+  end
+  return times - 1                                -- the one that is noted already is this one
+end
+
 -- Moves r to the first free place from `start` on. Returns nil and the wait (us), or {end state, reason} when there is
 -- none in time: the deadline, the cost, or 14 days.
 function C.book_again(key, r, why, start, rule, deadline, recipient, again)
@@ -56,8 +64,8 @@ function C.book_again(key, r, why, start, rule, deadline, recipient, again)
   if not s then return { FAILED, 8 } end
   if deadline > 0 and at > deadline then return { EXPIRED, 3 } end
   C.remember(key, why, bound, was, at, r)
-  -- sends that are booked again do not take each other's places
-  local kept = again and s - floor(start / SECOND) <= TAKE_OVER_REACH
+  -- sends that are booked again do not take each other's places, and none is displaced for ever, least of all a large one
+  local kept = why == 25 and C.times_displaced(key) >= (r.cost > 1 and 1 or 3) or again and s - floor(start / SECOND) <= TAKE_OVER_REACH
   local state_flags = C.commit(r.lane, r.cost, s, p, at, place, under, recipient, kept)
   r.state, r.run, r.own, r.under = BOOKED, state_flags % OWN >= RUN, state_flags % UNDER >= OWN, state_flags >= UNDER
   r.second, r.position, r.epoch, r.time, r.nonce, r.tail = s, p, H.epoch, 0, C.origin_of(s, bound), C.tail_of(place, recipient)

@@ -17,7 +17,8 @@
 --     code 0 booked (+ 32 * the rule that bound it: RULES in book.lua), 1 booked before (the standing booking), 2 conflict
 --     (other digest), 3 in progress (claimed), 4 already sent, 5 cancelled, 6 failed, 7 expired, 8 unknown, 9 past the
 --     deadline (wait: until the slot it would get), 10 too far (wait: until that slot), 11 cost too large (position: the
---     largest cost allowed), 12 unknown lane, 13 spacing needs a recipient, 14 full (wait: until it may be offered again)
+--     largest cost allowed), 12 unknown lane, 13 spacing needs a recipient, 14 full, its lane or its recipient (wait: until it may be
+--     offered again)
 local n = #ARGV
 local out, i, records = { now, 0 }, 1
 

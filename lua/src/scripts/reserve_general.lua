@@ -4,6 +4,8 @@ load_book()
 out[2] = H.lead
 local soonest, soonest_rule = now + H.transit, 0
 if H.cool > soonest then soonest, soonest_rule = H.cool, 3 end
+-- a recipient may have so many sends waiting
+local RECIPIENT_MOST = 1000
 local codes = { [CLAIMED] = 3, [SENT] = 4, [CANCELLED] = 5, [FAILED] = 6, [EXPIRED] = 7, [UNKNOWN] = 8 }
 
 local function answer(code, seq, s, p, wait) return spack('<BI4I4I4i8', code, seq, s, p, wait) end
@@ -20,6 +22,7 @@ local function book(key, seq, lane, attempts, throttles, hops, digest, cost, not
   local start, rule = soonest, soonest_rule
   if not_before > start then start, rule = ceil(not_before / SECOND) * SECOND, 2 end
   if start - now > H.horizon * SECOND then return answer(10, 0, 0, 0, start - now) end
+  if recipient and H.spacing > 0 and #C.recipient_of(recipient) > RECIPIENT_MOST then return answer(14, 0, 0, 0, H.spacing) end
   local s, p, at, bound, place, under = C.look_up(lane, cost, start, rule, H.horizon, recipient, false)
   if not s then return answer(10, 0, 0, 0, p - now) end
   if deadline > 0 and at > deadline then return answer(9, 0, s, p, at - now) end
@@ -109,7 +112,7 @@ local function new_streak(lane, cost, start, c, rule)
   for _, q in ipairs(C.quotas) do
     local w = C.window(q, c.s * SECOND)
     q.streak_window, quota_room = w, min(quota_room, q.limit - C.window_use(q, w)[1])
-    quota_from, quota_to = max(quota_from, C.window_start(q, w)), min(quota_to, C.window_start(q, w + 1) - H.grace)
+    quota_from, quota_to = max(quota_from, C.window_start(q, w)), min(quota_to, C.window_start(q, w + 1) - q.late)
   end
   return streak
 end
@@ -119,7 +122,7 @@ local function whole(s, start) return s > floor(start / SECOND) or start % SECON
 
 -- Whether its places are simply counted: no marks, nothing in front.
 local function streaky(lane, cost)
-  return not lane_preempts[lane] and cost <= H.u0 and not (C.preempting and (lane_share[lane] or 0) > 0)
+  return not lane_preempts[lane] and cost <= H.u0 and cost <= H.max_cost and not (C.preempting and (lane_share[lane] or 0) > 0)
 end
 
 -- Begins a streak behind a send that was just booked, when it was booked simply.

@@ -8,8 +8,11 @@ function C.load_quotas()
     local limit, length, offset = sunpack('<I4I4i4', packed, o)
     local q = { limit = limit, length = length * SECOND, offset = offset * SECOND, seen = {}, chunks = {}, changed = {}, last = 0,
       key = PREFIX .. 'q:' .. length .. ':' .. offset }
+    -- how late a send may leave its own window; in a short one it may fall into the next, where the claim counts it
+    q.late = min(H.grace, q.length / 10)
     local head = call('GETRANGE', q.key, 0, 11)
-    if #head == 12 then q.first, q.full_from, q.full_to = sunpack('<I4I4I4', head)
+    q.known = #head == 12
+    if q.known then q.first, q.full_from, q.full_to = sunpack('<I4I4I4', head)
     else q.first, q.full_from, q.full_to = floor((now + q.offset) / q.length) - 1, 0, 0; q.changed_head = true end
     C.quotas[#C.quotas + 1] = q
   end
@@ -55,7 +58,7 @@ end
 
 function C.write_quotas()
   for _, q in ipairs(C.quotas) do
-    if q.changed_head then call('SETRANGE', q.key, 0, spack('<I4I4I4', q.first, q.full_from, q.full_to)) end
+    if q.changed_head and (q.known or q.last > 0) then call('SETRANGE', q.key, 0, spack('<I4I4I4', q.first, q.full_from, q.full_to)) end
     for w in pairs(q.changed) do
       local u = q.seen[w]
       call('SETRANGE', q.key, 12 + (w - q.first) * 8, spack('<I4I4', u[1], u[2]))
@@ -67,14 +70,22 @@ function C.write_quotas()
   end
 end
 
--- Cuts off windows that are over, and with `void` empties those that have not begun: their bookings are.
+-- Cuts off windows that are over. void: no booking holds any more, only what was sent counts.
 function C.trim_quotas(void)
   for _, q in ipairs(C.quotas) do
     local w = floor((now + q.offset) / q.length)
-    local kept = call('GETRANGE', q.key, 12 + max(0, w - 1 - q.first) * 8, -1)
-    if void then kept = string.sub(kept, 1, max(0, w + 1 - max(q.first, w - 1)) * 8) end
-    q.first, q.full_from, q.full_to, q.seen, q.chunks = max(q.first, w - 1), 0, 0, {}, {}
-    call('SET', q.key, spack('<I4I4I4', q.first, 0, 0) .. kept, 'KEEPTTL')
+    if q.known then
+      local first = max(q.first, w - 1)
+      local kept = call('GETRANGE', q.key, 12 + (first - q.first) * 8, -1)
+      if void then
+        local o = (w - first) * 8
+        local _, sent = 0, 0
+        if #kept >= o + 8 then _, sent = sunpack('<I4I4', kept, o + 1) end
+        kept = string.sub(kept, 1, o) .. (#kept >= o + 8 and spack('<I4I4', sent, sent) or '')
+      end
+      q.first, q.full_from, q.full_to, q.seen, q.chunks = first, 0, 0, {}, {}
+      call('SET', q.key, spack('<I4I4I4', first, 0, 0) .. kept, 'KEEPTTL')
+    end
   end
 end
 
@@ -85,10 +96,7 @@ local function unpack_recipient(packed)
   local t = { 0 }
   if packed then
     t[1] = sunpack('<d', packed)
-    local size = floor((#packed - 8) / 16)
-    -- of very many bookings only the last are looked at: the next one stands behind them
-    for i = max(0, size - 500), size - 1 do t[#t + 1] = { sunpack('<I4I4d', packed, 9 + i * 16) } end
-    if size > 500 then t[1] = max(t[1], t[2][3]) end
+    for o = 9, #packed - 15, 16 do t[#t + 1] = { sunpack('<I4I4d', packed, o) } end
   end
   return t
 end
@@ -110,7 +118,8 @@ local function clear_of(id, at)
     for i = 2, #t do
       local booked = t[i][3]
       if booked - apart >= clear then break end
-      if booked + apart > clear then clear = booked + apart end
+      -- a start is a whole second
+      if booked + apart > clear then clear = ceil((booked + apart) / SECOND) * SECOND end
     end
   end
   return clear
@@ -171,7 +180,7 @@ function C.blocked(at, cost, recipient)
     local w = C.window(q, at)
     local open = window_with_room(q, w, cost)
     -- a late send leaves in its own window all the same
-    if open == w and C.window(q, at + H.grace) > w then open = w + 1 end
+    if open == w and C.window(q, at + q.late) > w then open = w + 1 end
     if open > w then return C.window_start(q, open), 4 end
   end
   if recipient then

@@ -48,7 +48,7 @@ local function run(s, lane, units, elapsed, last_s)
     if part > 0 then place[#place + 1] = { j, p, part }; need = need - part end
     j = room > 0 and j + 1 or C.next_with_unit(j)
   end
-  return place[1][2], nil, place
+  return place[1][2], nil, #place > 1 and place or nil
 end
 
 -- The earliest place for `units` of a lane at or after `start` (us), in a second up to `last_s`: second, position, and
@@ -75,6 +75,7 @@ function C.find(lane, units, start, last_s)
     local p, go_on, place = search(s, lane, units, e, last_s)
     if p then
       ended[first] = s
+      if looks > 64 then C.write_hints() end       -- the next send of this call may begin elsewhere in what was walked
       return s, p, place
     end
     if not go_on then return nil, last_s + 1 end          -- a run that ends too far
