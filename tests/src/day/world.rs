@@ -77,6 +77,8 @@ const SHORTEST_S: u64 = 600;
 /// Nothing happens later than this after the last offer.
 const END_S: u64 = 14 * DAY_S;
 const MOST_AT_ONCE: usize = 200;
+/// A part of less capacity than this says nothing.
+const ENOUGH_UNITS: u64 = 20_000;
 
 impl World {
     pub(super) async fn start(profile: Profile, day: &Day, seed: u64) -> Result<Self> {
@@ -443,7 +445,7 @@ impl World {
         let cpu = field("used_cpu_user") + field("used_cpu_sys");
         let (used, room, seconds) = self.ledger.used();
         let part = used as f64 / room.max(1) as f64;
-        if seconds >= 120 && part < self.profile.least_use {
+        if room >= ENOUGH_UNITS && part < self.profile.least_use {
             self.ledger.violation(self.now, &format!("(h) use of a backlog: {part:.3} of {}", self.profile.least_use));
         }
         Ok(vec![
