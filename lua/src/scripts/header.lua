@@ -24,125 +24,125 @@ local lane_id, lane_share, lane_preempts, lane_wait, reserving = { default = 0 }
 -- C.segments, of the ramp, ascending: {from, num, den, gap, slack, burst, floor, ceiling}; nil without. C.quotas: see rules.lua
 
 do
-local KEEP_PAST, REBASE_AGE = 3600, 10800
-function C.unpack_header(h)
-  H.base, H.epoch, H.num, H.den, H.switch, H.grace, H.cool, H.tat, H.gap, H.slack, H.lead, H.flags, H.max_attempts,
-    H.spare, H.detour, H.transit, H.u0, H.max_cost, H.horizon, H.dedup, H.expiry, H.num0, H.den0, H.cool_set,
-    H.burst, H.per, H.cursor_unit, H.cursor_first, H.cursor_s, H.features, H.pre_until, H.firm, H.level,
-    H.floor_level, H.ceiling_level, H.spare2, H.last_cut, H.last_raise, H.paused, H.rcool, H.spacing, H.segment,
-    H.full_num, H.full_den = sunpack(HEADER, h)
-  H.has_lanes, H.has_quotas, H.has_ramp = H.features % 2 == 1, floor(H.features / 2) % 2 == 1, floor(H.features / 8) % 2 == 1
-end
-
--- Which straight-line answers do not hold for this budget now: 1 claims, 2 bookings.
-local function detours()
-  local both = H.has_quotas or H.has_ramp or H.spacing > 0 or H.rcool > now or H.level < H.ceiling_level
-  return ((both or H.pre_until + 2 + floor(H.grace / SECOND) >= now_s or H.paused > now) and 1 or 0) + ((both or H.has_lanes) and 2 or 0)
-end
-
-function C.pack_header()
-  H.detour = detours()
-  return spack(HEADER,
+  local KEEP_PAST, REBASE_AGE = 3600, 10800
+  function C.unpack_header(h)
     H.base, H.epoch, H.num, H.den, H.switch, H.grace, H.cool, H.tat, H.gap, H.slack, H.lead, H.flags, H.max_attempts,
       H.spare, H.detour, H.transit, H.u0, H.max_cost, H.horizon, H.dedup, H.expiry, H.num0, H.den0, H.cool_set,
       H.burst, H.per, H.cursor_unit, H.cursor_first, H.cursor_s, H.features, H.pre_until, H.firm, H.level,
       H.floor_level, H.ceiling_level, H.spare2, H.last_cut, H.last_raise, H.paused, H.rcool, H.spacing, H.segment,
-      H.full_num, H.full_den)
-end
-
--- name, index, flags (1: preempts), share, longest wait of each lane
-local function load_lanes(packed)
-  local o, size = 1, #packed
-  while o <= size do
-    local i, lane_flags, share, wait, length = sunpack('<BBI4I4B', packed, o)
-    local name = string.sub(packed, o + 11, o + 10 + length)
-    if lane_flags < 128 then lane_id[name] = i end        -- 128: no longer a lane, but bookings of it stand
-    lane_share[i], lane_preempts[i], lane_wait[i] = share, lane_flags % 2 == 1, wait
-    C.preempting = C.preempting or lane_preempts[i]
-    if share > 0 then reserving[#reserving + 1] = i end
-    o = o + 11 + length
+      H.full_num, H.full_den = sunpack(HEADER, h)
+    H.has_lanes, H.has_quotas, H.has_ramp = H.features % 2 == 1, floor(H.features / 2) % 2 == 1, floor(H.features / 8) % 2 == 1
   end
-end
 
-function C.load_segments(packed)
-  C.segments = nil
-  for o = 1, #packed, 38 do
-    C.segments = C.segments or {}
-    C.segments[#C.segments + 1] = { sunpack('<I4I4I4dddBB', packed, o) }
+  -- Which straight-line answers do not hold for this budget now: 1 claims, 2 bookings.
+  local function detours()
+    local both = H.has_quotas or H.has_ramp or H.spacing > 0 or H.rcool > now or H.level < H.ceiling_level
+    return ((both or H.pre_until + 2 + floor(H.grace / SECOND) >= now_s or H.paused > now) and 1 or 0) + ((both or H.has_lanes) and 2 or 0)
   end
-end
 
-function C.load_tables()
-  if not H.has_lanes and H.features < 32 and not H.has_ramp then return end
-  local tables = call('HMGET', POLICY, 'lane_table', 'segments')
-  load_lanes(tables[1] or '')
-  if H.has_ramp then C.load_segments(tables[2] or '') end
-end
+  function C.pack_header()
+    H.detour = detours()
+    return spack(HEADER,
+      H.base, H.epoch, H.num, H.den, H.switch, H.grace, H.cool, H.tat, H.gap, H.slack, H.lead, H.flags, H.max_attempts,
+        H.spare, H.detour, H.transit, H.u0, H.max_cost, H.horizon, H.dedup, H.expiry, H.num0, H.den0, H.cool_set,
+        H.burst, H.per, H.cursor_unit, H.cursor_first, H.cursor_s, H.features, H.pre_until, H.firm, H.level,
+        H.floor_level, H.ceiling_level, H.spare2, H.last_cut, H.last_raise, H.paused, H.rcool, H.spacing, H.segment,
+        H.full_num, H.full_den)
+  end
 
-function C.drop_hints()
-  for _, hint in ipairs(call('SMEMBERS', PREFIX .. 'hints')) do call('DEL', hint) end
-  call('DEL', PREFIX .. 'hints')
-end
+  -- name, index, flags (1: preempts), share, longest wait of each lane
+  local function load_lanes(packed)
+    local o, size = 1, #packed
+    while o <= size do
+      local i, lane_flags, share, wait, length = sunpack('<BBI4I4B', packed, o)
+      local name = string.sub(packed, o + 11, o + 10 + length)
+      if lane_flags < 128 then lane_id[name] = i end        -- 128: no longer a lane, but bookings of it stand
+      lane_share[i], lane_preempts[i], lane_wait[i] = share, lane_flags % 2 == 1, wait
+      C.preempting = C.preempting or lane_preempts[i]
+      if share > 0 then reserving[#reserving + 1] = i end
+      o = o + 11 + length
+    end
+  end
 
--- A calendar that was never there, or was lost with data that nobody knows: a new epoch voids every booking of the old
--- one. After a loss nothing may start before now + per, since what was just sent is unknown.
-function C.new_calendar(compiled, lost)
-  C.unpack_header(compiled)
-  H.base, H.epoch = floor(now_s / 3600) * 3600 - KEEP_PAST, floor(now / 1000) % 4294967295 + 1
-  H.cool, H.tat, H.cool_set, H.expiry, H.switch, H.num0, H.den0 = 0, -1e13, 0, now_s + 7200, 0, H.num, H.den
-  if lost then H.cool, H.cool_set = now + H.per * 1000, now end
-  if H.level < LEVELS then C.change_rate(H.full_num, H.full_den, H.num, H.den) end
-  H.paused = tonumber(call('HGET', POLICY, 'paused') or 0)
-  local gone = { CAL, PREFIX .. 'holes', PREFIX .. 'pre' }
-  for i = 0, 63 do gone[#gone + 1] = PREFIX .. 'lu:' .. i end
-  call('DEL', unpack(gone))
-  C.drop_hints()
-  call('SETRANGE', CAL, 0, C.pack_header())
-  call('EXPIRE', CAL, H.expiry - now_s)
-  call('HSET', POLICY, 'idle_after', H.expiry)
-end
+  function C.load_segments(packed)
+    C.segments = nil
+    for o = 1, #packed, 38 do
+      C.segments = C.segments or {}
+      C.segments[#C.segments + 1] = { sunpack('<I4I4I4dddBB', packed, o) }
+    end
+  end
 
--- Cuts off what lies more than an hour back, in whole hours, so that calendar and hints keep their alignment.
-local function rebase()
-  local new_base = floor(now_s / 3600) * 3600 - KEEP_PAST
-  local gone = new_base - H.base
-  local kept = call('GETRANGE', CAL, HEADER_BYTES + gone * 4, -1)
-  H.base, H.tat, H.cursor_unit = new_base, H.tat - gone * SECOND, 0
-  -- header and body at once: a caller that only looks may return without finish()
-  call('SET', CAL, C.pack_header() .. kept, 'KEEPTTL')
-  for _, hint in ipairs(call('SMEMBERS', PREFIX .. 'hints')) do
-    local bits = call('GETRANGE', hint, gone / 8, -1)
-    if #bits > 0 then call('SET', hint, bits, 'EX', HINT_TTL) else call('DEL', hint); call('SREM', PREFIX .. 'hints', hint) end
+  function C.load_tables()
+    if not H.has_lanes and H.features < 32 and not H.has_ramp then return end
+    local tables = call('HMGET', POLICY, 'lane_table', 'segments')
+    load_lanes(tables[1] or '')
+    if H.has_ramp then C.load_segments(tables[2] or '') end
   end
-  for i in pairs(lane_share) do
-    local used = call('GETRANGE', PREFIX .. 'lu:' .. i, gone * 4, -1)
-    if #used > 0 then call('SET', PREFIX .. 'lu:' .. i, used, 'KEEPTTL') else call('DEL', PREFIX .. 'lu:' .. i) end
-  end
-  call('ZREMRANGEBYSCORE', PREFIX .. 'holes', '-inf', new_base)
-  for _, s in ipairs(call('HKEYS', PREFIX .. 'pre')) do
-    if tonumber(s) < new_base then call('HDEL', PREFIX .. 'pre', s) end
-  end
-end
 
--- nil: the budget has no policy; else what happened to the calendar: kept, cut, new.
-function C.load_header()
-  local h, done = call('GETRANGE', CAL, 0, HEADER_BYTES - 1), 'kept'
-  if #h < HEADER_BYTES then
-    local policy = call('HMGET', POLICY, 'compiled', 'idle_after')
-    if not policy[1] then return nil end
-    C.new_calendar(policy[1], not policy[2] or now_s < tonumber(policy[2]))
-    done = 'new'
-  else
-    C.unpack_header(h)
+  function C.drop_hints()
+    for _, hint in ipairs(call('SMEMBERS', PREFIX .. 'hints')) do call('DEL', hint) end
+    call('DEL', PREFIX .. 'hints')
   end
-  C.load_tables()
-  if now_s - H.base > REBASE_AGE then rebase(); done = 'cut' end
-  if H.cool_set > now then                          -- the clock was set back: the cooldown lasts as long as it was meant to
-    H.cool, H.cool_set, H.dirty = now + (H.cool - H.cool_set), now, true
+
+  -- A calendar that was never there, or was lost with data that nobody knows: a new epoch voids every booking of the old
+  -- one. After a loss nothing may start before now + per, since what was just sent is unknown.
+  function C.new_calendar(compiled, lost)
+    C.unpack_header(compiled)
+    H.base, H.epoch = floor(now_s / 3600) * 3600 - KEEP_PAST, floor(now / 1000) % 4294967295 + 1
+    H.cool, H.tat, H.cool_set, H.expiry, H.switch, H.num0, H.den0 = 0, -1e13, 0, now_s + 7200, 0, H.num, H.den
+    if lost then H.cool, H.cool_set = now + H.per * 1000, now end
+    if H.level < LEVELS then C.change_rate(H.full_num, H.full_den, H.num, H.den) end
+    H.paused = tonumber(call('HGET', POLICY, 'paused') or 0)
+    local gone = { CAL, PREFIX .. 'holes', PREFIX .. 'pre' }
+    for i = 0, 63 do gone[#gone + 1] = PREFIX .. 'lu:' .. i end
+    call('DEL', unpack(gone))
+    C.drop_hints()
+    call('SETRANGE', CAL, 0, C.pack_header())
+    call('EXPIRE', CAL, H.expiry - now_s)
+    call('HSET', POLICY, 'idle_after', H.expiry)
   end
-  local ahead = now - H.base * SECOND + H.burst       -- further ahead tat never runs, unless the clock was set back
-  if H.tat > ahead then H.tat, H.firm, H.dirty = ahead, now_s + 1, true end
-  if detours() ~= H.detour then H.dirty = true end
-  return done
-end
+
+  -- Cuts off what lies more than an hour back, in whole hours, so that calendar and hints keep their alignment.
+  local function rebase()
+    local new_base = floor(now_s / 3600) * 3600 - KEEP_PAST
+    local gone = new_base - H.base
+    local kept = call('GETRANGE', CAL, HEADER_BYTES + gone * 4, -1)
+    H.base, H.tat, H.cursor_unit = new_base, H.tat - gone * SECOND, 0
+    -- header and body at once: a caller that only looks may return without finish()
+    call('SET', CAL, C.pack_header() .. kept, 'KEEPTTL')
+    for _, hint in ipairs(call('SMEMBERS', PREFIX .. 'hints')) do
+      local bits = call('GETRANGE', hint, gone / 8, -1)
+      if #bits > 0 then call('SET', hint, bits, 'EX', HINT_TTL) else call('DEL', hint); call('SREM', PREFIX .. 'hints', hint) end
+    end
+    for i in pairs(lane_share) do
+      local used = call('GETRANGE', PREFIX .. 'lu:' .. i, gone * 4, -1)
+      if #used > 0 then call('SET', PREFIX .. 'lu:' .. i, used, 'KEEPTTL') else call('DEL', PREFIX .. 'lu:' .. i) end
+    end
+    call('ZREMRANGEBYSCORE', PREFIX .. 'holes', '-inf', new_base)
+    for _, s in ipairs(call('HKEYS', PREFIX .. 'pre')) do
+      if tonumber(s) < new_base then call('HDEL', PREFIX .. 'pre', s) end
+    end
+  end
+
+  -- nil: the budget has no policy; else what happened to the calendar: kept, cut, new.
+  function C.load_header()
+    local h, done = call('GETRANGE', CAL, 0, HEADER_BYTES - 1), 'kept'
+    if #h < HEADER_BYTES then
+      local policy = call('HMGET', POLICY, 'compiled', 'idle_after')
+      if not policy[1] then return nil end
+      C.new_calendar(policy[1], not policy[2] or now_s < tonumber(policy[2]))
+      done = 'new'
+    else
+      C.unpack_header(h)
+    end
+    C.load_tables()
+    if now_s - H.base > REBASE_AGE then rebase(); done = 'cut' end
+    if H.cool_set > now then                          -- the clock was set back: the cooldown lasts as long as it was meant to
+      H.cool, H.cool_set, H.dirty = now + (H.cool - H.cool_set), now, true
+    end
+    local ahead = now - H.base * SECOND + H.burst       -- further ahead tat never runs, unless the clock was set back
+    if H.tat > ahead then H.tat, H.firm, H.dirty = ahead, now_s + 1, true end
+    if detours() ~= H.detour then H.dirty = true end
+    return done
+  end
 end

@@ -1,196 +1,196 @@
 -- seconds.lua: what is kept per second: units booked, units of each lane with a reservation, holes, marked positions.
 -- u32 per second behind `skip` bytes of `key`, read 64 at a time, written once at the end
 local function load_seconds()
-if C.get then return end
-local function numbers(key, skip) return { key = key, skip = skip, chunks = {}, changed = {}, order = {} } end
+  if C.get then return end
+  local function numbers(key, skip) return { key = key, skip = skip, chunks = {}, changed = {}, order = {} } end
 
-function C.get(a, s)
-  local v = a.changed[s]
-  if v then return v end
-  local i = s - H.base
-  if i < 0 then return 0 end
-  local c = floor(i / 64)
-  local chunk = a.chunks[c]
-  if not chunk then
-    chunk = call('GETRANGE', a.key, a.skip + c * 256, a.skip + c * 256 + 255)
-    a.chunks[c], a.fresh = chunk, a.fresh or #chunk == 0
+  function C.get(a, s)
+    local v = a.changed[s]
+    if v then return v end
+    local i = s - H.base
+    if i < 0 then return 0 end
+    local c = floor(i / 64)
+    local chunk = a.chunks[c]
+    if not chunk then
+      chunk = call('GETRANGE', a.key, a.skip + c * 256, a.skip + c * 256 + 255)
+      a.chunks[c], a.fresh = chunk, a.fresh or #chunk == 0
+    end
+    local o = (i - c * 64) * 4
+    return #chunk >= o + 4 and sunpack('<I4', chunk, o + 1) or 0
   end
-  local o = (i - c * 64) * 4
-  return #chunk >= o + 4 and sunpack('<I4', chunk, o + 1) or 0
-end
 
-function C.set(a, s, v)
-  if s < H.base then return end
-  if not a.changed[s] then a.order[#a.order + 1] = s end
-  a.changed[s] = v
-end
-
-local function write(a)
-  local order, changed, i = a.order, a.changed, 1
-  table.sort(order)
-  while i <= #order do
-    local j, words = i, {}
-    while j <= #order and order[j] == order[i] + (j - i) do words[#words + 1] = spack('<I4', changed[order[j]]); j = j + 1 end
-    call('SETRANGE', a.key, a.skip + (order[i] - H.base) * 4, table.concat(words))
-    i = j
+  function C.set(a, s, v)
+    if s < H.base then return end
+    if not a.changed[s] then a.order[#a.order + 1] = s end
+    a.changed[s] = v
   end
-end
 
-C.high_water = numbers(CAL, HEADER_BYTES)
-local lane_used = {}
-local function used(lane)
-  local a = lane_used[lane]
-  if not a then
-    a = numbers(PREFIX .. 'lu:' .. lane, 0)
-    lane_used[lane] = a
-  end
-  return a
-end
-
-function C.used_by(lane, s) return C.get(used(lane), s) end
-
-function C.use(lane, s, units)
-  if (lane_share[lane] or 0) > 0 then C.set(used(lane), s, max(0, C.get(used(lane), s) + units)) end
-end
-
-function C.last_booked()
-  local l, last = call('STRLEN', CAL), H.base - 1
-  if l > HEADER_BYTES then last = H.base + ceil((l - HEADER_BYTES) / 4) - 1 end
-  for _, s in ipairs(C.high_water.order) do last = max(last, s) end
-  return last
-end
-
--- whole units of each second that a lane holds at the rate of second s, by lane; and their sum
-local held_num, held_den, held_units, held_sum
-function C.holding(s)
-  local n, d = C.rate_at(s)
-  if n ~= held_num or d ~= held_den then
-    held_num, held_den, held_units, held_sum = n, d, {}, 0
-    for _, lane in ipairs(reserving) do
-      held_units[lane] = floor(lane_share[lane] * floor(n / d) / 10000)
-      held_sum = held_sum + held_units[lane]
+  local function write(a)
+    local order, changed, i = a.order, a.changed, 1
+    table.sort(order)
+    while i <= #order do
+      local j, words = i, {}
+      while j <= #order and order[j] == order[i] + (j - i) do words[#words + 1] = spack('<I4', changed[order[j]]); j = j + 1 end
+      call('SETRANGE', a.key, a.skip + (order[i] - H.base) * 4, table.concat(words))
+      i = j
     end
   end
-  return held_units, held_sum
-end
 
--- units of second s that other lanes still have a claim on; of a partly elapsed one only their share of what is left
-function C.held_back(lane, s, elapsed, room)
-  if #reserving == 0 then return 0 end
-  local units, held = C.holding(s), 0
-  for _, other in ipairs(reserving) do
-    if other ~= lane then
-      local left = min(units[other], room) - C.get(used(other), s)
-      if elapsed > 0 then left = min(left, ceil(units[other] * (room - elapsed) / room)) end
-      if left > 0 then held = held + left end
+  C.high_water = numbers(CAL, HEADER_BYTES)
+  local lane_used = {}
+  local function used(lane)
+    local a = lane_used[lane]
+    if not a then
+      a = numbers(PREFIX .. 'lu:' .. lane, 0)
+      lane_used[lane] = a
     end
+    return a
   end
-  return held
-end
 
--- holes: places that came back, of each second in the order of their positions: {position, units}
-local holes_seen, holes_changed = {}, {}
-function C.holes_of(s)
-  local list = holes_seen[s]
-  if not list then
-    list = {}
-    for _, member in ipairs(call('ZRANGEBYSCORE', PREFIX .. 'holes', s, s)) do
-      local _, p, n = sunpack('>I4I4I4', member)
-      list[#list + 1] = { p, n }
+  function C.used_by(lane, s) return C.get(used(lane), s) end
+
+  function C.use(lane, s, units)
+    if (lane_share[lane] or 0) > 0 then C.set(used(lane), s, max(0, C.get(used(lane), s) + units)) end
+  end
+
+  function C.last_booked()
+    local l, last = call('STRLEN', CAL), H.base - 1
+    if l > HEADER_BYTES then last = H.base + ceil((l - HEADER_BYTES) / 4) - 1 end
+    for _, s in ipairs(C.high_water.order) do last = max(last, s) end
+    return last
+  end
+
+  -- whole units of each second that a lane holds at the rate of second s, by lane; and their sum
+  local held_num, held_den, held_units, held_sum
+  function C.holding(s)
+    local n, d = C.rate_at(s)
+    if n ~= held_num or d ~= held_den then
+      held_num, held_den, held_units, held_sum = n, d, {}, 0
+      for _, lane in ipairs(reserving) do
+        held_units[lane] = floor(lane_share[lane] * floor(n / d) / 10000)
+        held_sum = held_sum + held_units[lane]
+      end
     end
-    holes_seen[s] = list
+    return held_units, held_sum
   end
-  return list
-end
 
-function C.add_hole(s, p, n)
-  local list, i = C.holes_of(s), 1
-  while list[i] and list[i][1] < p do i = i + 1 end
-  table.insert(list, i, { p, n })
-  holes_changed[s] = true
-end
-
-function C.drop_hole(s, hole)
-  local list = C.holes_of(s)
-  for i = #list, 1, -1 do
-    if list[i] == hole then table.remove(list, i) end
-  end
-  holes_changed[s] = true
-end
-
--- marks: per second the units of preempting lanes, the units of sends that were booked again in the place of others,
--- and a bit for each position that nobody takes over
-local marks_seen, marks_changed = {}, {}
-function C.marks(s)
-  local m = marks_seen[s]
-  if not m then
-    local packed = call('HGET', PREFIX .. 'pre', s)
-    m = { 0, 0, '' }
-    if packed then m = { sunpack('<I4I4', packed) }; m[3] = string.sub(packed, 9) end
-    marks_seen[s] = m
-  end
-  return m
-end
-
--- the last marked position of [p, p + n)
-function C.marked(m, p, n)
-  local bits = m[3]
-  local q = min(p + n, #bits * 8) - 1
-  while q >= p do
-    local byte = string.byte(bits, floor(q / 8) + 1)
-    if byte == 0 then q = floor(q / 8) * 8 - 1
-    elseif floor(byte / 2 ^ (q % 8)) % 2 == 1 then return q
-    else q = q - 1 end
-  end
-end
-
--- byte i (from 0) of these bits, with those of [p, to) on or off
-local function with_marks(bits, i, p, to, on)
-  local byte = string.byte(bits, i + 1)
-  for q = max(p, i * 8), min(to, i * 8 + 8) - 1 do
-    local bit = 2 ^ (q % 8)
-    if floor(byte / bit) % 2 ~= on then byte = byte + (on == 1 and bit or -bit) end
-  end
-  return string.char(byte)
-end
-
-function C.set_marks(s, p, n, on)
-  local m, to = C.marks(s), p + n
-  local first, last = floor(p / 8), floor((to - 1) / 8)
-  local bits = m[3] .. string.rep('\0', last + 1 - #m[3])
-  local middle = with_marks(bits, first, p, to, on)
-  if last > first then
-    middle = middle .. string.rep(on == 1 and '\255' or '\0', last - first - 1) .. with_marks(bits, last, p, to, on)
-  end
-  m[3], marks_changed[s] = string.sub(bits, 1, first) .. middle .. string.sub(bits, last + 2), true
-  if on == 1 and s > H.pre_until then H.pre_until, H.dirty = s, true end
-end
-
--- counts units of second s: kind 1 of a preempting lane, 2 of a send booked again
-function C.count_marks(s, kind, units)
-  local m = C.marks(s)
-  m[kind], marks_changed[s] = max(0, m[kind] + units), true
-end
-
-function C.write_seconds()
-  write(C.high_water)
-  for _, a in pairs(lane_used) do
-    if #a.order > 0 then
-      write(a)
-      if a.fresh or H.dirty then call('EXPIRE', a.key, max(1, H.expiry - now_s)) end
+  -- units of second s that other lanes still have a claim on; of a partly elapsed one only their share of what is left
+  function C.held_back(lane, s, elapsed, room)
+    if #reserving == 0 then return 0 end
+    local units, held = C.holding(s), 0
+    for _, other in ipairs(reserving) do
+      if other ~= lane then
+        local left = min(units[other], room) - C.get(used(other), s)
+        if elapsed > 0 then left = min(left, ceil(units[other] * (room - elapsed) / room)) end
+        if left > 0 then held = held + left end
+      end
     end
+    return held
   end
-  for s in pairs(holes_changed) do
-    call('ZREMRANGEBYSCORE', PREFIX .. 'holes', s, s)
-    for _, hole in ipairs(holes_seen[s]) do call('ZADD', PREFIX .. 'holes', s, spack('>I4I4I4', s, hole[1], hole[2])) end
-    call('EXPIRE', PREFIX .. 'holes', max(1, H.expiry - now_s))
+
+  -- holes: places that came back, of each second in the order of their positions: {position, units}
+  local holes_seen, holes_changed = {}, {}
+  function C.holes_of(s)
+    local list = holes_seen[s]
+    if not list then
+      list = {}
+      for _, member in ipairs(call('ZRANGEBYSCORE', PREFIX .. 'holes', s, s)) do
+        local _, p, n = sunpack('>I4I4I4', member)
+        list[#list + 1] = { p, n }
+      end
+      holes_seen[s] = list
+    end
+    return list
   end
-  local changed = false
-  for s in pairs(marks_changed) do
+
+  function C.add_hole(s, p, n)
+    local list, i = C.holes_of(s), 1
+    while list[i] and list[i][1] < p do i = i + 1 end
+    table.insert(list, i, { p, n })
+    holes_changed[s] = true
+  end
+
+  function C.drop_hole(s, hole)
+    local list = C.holes_of(s)
+    for i = #list, 1, -1 do
+      if list[i] == hole then table.remove(list, i) end
+    end
+    holes_changed[s] = true
+  end
+
+  -- marks: per second the units of preempting lanes, the units of sends that were booked again in the place of others,
+  -- and a bit for each position that nobody takes over
+  local marks_seen, marks_changed = {}, {}
+  function C.marks(s)
     local m = marks_seen[s]
-    call('HSET', PREFIX .. 'pre', s, spack('<I4I4', m[1], m[2]) .. m[3])
-    changed = true
+    if not m then
+      local packed = call('HGET', PREFIX .. 'pre', s)
+      m = { 0, 0, '' }
+      if packed then m = { sunpack('<I4I4', packed) }; m[3] = string.sub(packed, 9) end
+      marks_seen[s] = m
+    end
+    return m
   end
-  if changed then call('EXPIRE', PREFIX .. 'pre', max(1, H.expiry - now_s)) end
-end
+
+  -- the last marked position of [p, p + n)
+  function C.marked(m, p, n)
+    local bits = m[3]
+    local q = min(p + n, #bits * 8) - 1
+    while q >= p do
+      local byte = string.byte(bits, floor(q / 8) + 1)
+      if byte == 0 then q = floor(q / 8) * 8 - 1
+      elseif floor(byte / 2 ^ (q % 8)) % 2 == 1 then return q
+      else q = q - 1 end
+    end
+  end
+
+  -- byte i (from 0) of these bits, with those of [p, to) on or off
+  local function with_marks(bits, i, p, to, on)
+    local byte = string.byte(bits, i + 1)
+    for q = max(p, i * 8), min(to, i * 8 + 8) - 1 do
+      local bit = 2 ^ (q % 8)
+      if floor(byte / bit) % 2 ~= on then byte = byte + (on == 1 and bit or -bit) end
+    end
+    return string.char(byte)
+  end
+
+  function C.set_marks(s, p, n, on)
+    local m, to = C.marks(s), p + n
+    local first, last = floor(p / 8), floor((to - 1) / 8)
+    local bits = m[3] .. string.rep('\0', last + 1 - #m[3])
+    local middle = with_marks(bits, first, p, to, on)
+    if last > first then
+      middle = middle .. string.rep(on == 1 and '\255' or '\0', last - first - 1) .. with_marks(bits, last, p, to, on)
+    end
+    m[3], marks_changed[s] = string.sub(bits, 1, first) .. middle .. string.sub(bits, last + 2), true
+    if on == 1 and s > H.pre_until then H.pre_until, H.dirty = s, true end
+  end
+
+  -- counts units of second s: kind 1 of a preempting lane, 2 of a send booked again
+  function C.count_marks(s, kind, units)
+    local m = C.marks(s)
+    m[kind], marks_changed[s] = max(0, m[kind] + units), true
+  end
+
+  function C.write_seconds()
+    write(C.high_water)
+    for _, a in pairs(lane_used) do
+      if #a.order > 0 then
+        write(a)
+        if a.fresh or H.dirty then call('EXPIRE', a.key, max(1, H.expiry - now_s)) end
+      end
+    end
+    for s in pairs(holes_changed) do
+      call('ZREMRANGEBYSCORE', PREFIX .. 'holes', s, s)
+      for _, hole in ipairs(holes_seen[s]) do call('ZADD', PREFIX .. 'holes', s, spack('>I4I4I4', s, hole[1], hole[2])) end
+      call('EXPIRE', PREFIX .. 'holes', max(1, H.expiry - now_s))
+    end
+    local changed = false
+    for s in pairs(marks_changed) do
+      local m = marks_seen[s]
+      call('HSET', PREFIX .. 'pre', s, spack('<I4I4', m[1], m[2]) .. m[3])
+      changed = true
+    end
+    if changed then call('EXPIRE', PREFIX .. 'pre', max(1, H.expiry - now_s)) end
+  end
 end
