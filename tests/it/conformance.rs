@@ -96,7 +96,8 @@ cases! {
         urgent_sends_in_the_middle_of_a_second_displace_no_guaranteed_send,
         heavy_sends_and_runs_that_lose_a_position_book_again_as_a_whole,
         a_run_that_loses_its_tail_moves,
-        urgent_traffic_leaves_soon_and_nothing_is_lost;
+        urgent_traffic_leaves_soon_and_nothing_is_lost,
+        no_window_holds_more_than_the_limit_whatever_lane_or_path;
     quotas:
         windows_begin_at_their_offset_to_the_microsecond,
         of_several_quotas_each_holds,

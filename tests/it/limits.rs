@@ -2,13 +2,15 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
+use sendslot_shared::budget;
 use sendslot_shared::claim::{MoveReason, PutBack, Verdict};
 use sendslot_shared::envelope::Envelope;
-use sendslot_shared::id::LaneName;
+use sendslot_shared::id::{BudgetName, LaneName};
 use sendslot_shared::limits::{Lane, Quota};
 use sendslot_shared::message::{Draft, Message};
 use sendslot_shared::policy::Policy;
-use sendslot_shared::reserve::Refusal;
+use sendslot_shared::reserve::{self, Refusal};
+use sendslot_shared::store::Store;
 use sendslot_tests::{Bench, SECOND, START, draft, on_each_redis, per_second};
 
 const DAY_S: u64 = 86_400;
@@ -198,6 +200,42 @@ async fn a_policy_that_is_set_while_a_raise_is_under_way_makes_nobody_wait_longe
             let now = bench.status(draft).await.unwrap().at.unwrap();
             assert_eq!(now, booked.at, "{}", draft.id);
         }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_stored_policy_decides_for_all_programs() {
+    // B9, go-redisstore#10
+    on_each_redis(async |bench: Bench| {
+        let other = Store::with_virtual_clock(&bench.server.url()).unwrap();
+        bench.policy(&per_second(100, 0.8)).await;
+        budget::set(&other, &bench.budget, &per_second(50, 0.8)).await.unwrap();
+        let drafts: Vec<Draft> = (0..80).map(|i| draft(format!("m{i}"))).collect();
+        let (mine, theirs) = drafts.split_at(40);
+        let mut slots: Vec<u64> = bench.reserve_all(mine).await.iter().map(|b| b.unwrap().at.as_micros()).collect();
+        let refs: Vec<&Draft> = theirs.iter().collect();
+        for booked in reserve::reserve(&other, &bench.budget, &refs).await.unwrap() {
+            slots.push(booked.unwrap().at.as_micros());
+        }
+        assert!(slots.windows(2).all(|w| w[1] - w[0] == 25_000), "40 a second for both: {slots:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_backlog_of_one_budget_is_nothing_to_another() {
+    // L1, sidekiq-throttled#188
+    on_each_redis(async |bench: Bench| {
+        bench.policy(&per_second(1, 0.9)).await;
+        for part in (0..10_000).map(|i| draft(format!("m{i}"))).collect::<Vec<_>>().chunks(500) {
+            bench.reserve_all(part).await;
+        }
+        let other = BudgetName::new("other").unwrap();
+        budget::set(&bench.store, &other, &per_second(100, 0.9)).await.unwrap();
+        let one = Message::new("other", "one", "x").check().unwrap();
+        let booked = reserve::reserve(&bench.store, &other, &[&one]).await.unwrap().remove(0).unwrap();
+        assert!(booked.at.as_micros() < START + SECOND);
     })
     .await;
 }

@@ -4,6 +4,7 @@ use sendslot_shared::cancel::Cancelled;
 use sendslot_shared::reserve::BoundBy;
 
 use super::*;
+use crate::most_in_window;
 
 /// 80/s, with the lane `now` that preempts.
 fn with_urgent() -> Policy {
@@ -216,4 +217,24 @@ pub async fn urgent_traffic_leaves_soon_and_nothing_is_lost<E: Engine>(engine: &
     crew.assert_sound();
     assert_eq!(crew.sent.len(), 1200);
     assert!(crew.moves.iter().all(|(id, why)| id.starts_with('m') && *why == MoveReason::Displaced));
+}
+
+/// L4, notification-api#1308: the limit holds whatever lane or path a send takes.
+pub async fn no_window_holds_more_than_the_limit_whatever_lane_or_path<E: Engine>(engine: &E) {
+    engine.set_policy(&with_lanes(eighty(), [reserved("otp", 0.2), urgent()])).await;
+    let mut crew = Crew::new(engine, START);
+    crew.take(engine.copies(&many("m", 300, |m| m)).await);
+    crew.take(engine.copies(&many("h", 20, |m| m.cost(15))).await);
+    for i in 0..100_u64 {
+        // every third claim is late by the grace, which the guard allows, or more, which moves the send
+        crew.late = [0, 123_000, 400_000][i as usize % 3];
+        crew.work(START + i * 60_000).await;
+        let lane = ["now", "otp", "default"][i as usize % 3];
+        crew.take([engine.copy(&in_lane(lane, format!("u{i}"))).await]);
+        let _ = engine.cancel(&good(message(format!("m{}", 299 - i)))).await;
+    }
+    crew.finish().await;
+    crew.assert_sound();
+    let sends = crew.sent.iter().map(|(at, _, cost, _)| (*at, *cost)).collect();
+    assert!(most_in_window(sends, SECOND) <= 100);
 }
