@@ -235,12 +235,12 @@ impl Ledger {
         let front = kind.1.saturating_sub(self.policy.compile().map_or(0, |c| c.u0));
         let first = p.saturating_sub(front);
         let came_back = |holes: &Vec<(u32, u32)>| holes.iter().any(|(from, n)| (*from..from + n).contains(&first));
-        let exempt = at < last && (front > p || self.freed.get(&s).is_some_and(came_back));
+        let exempt = at <= last && (front > p || self.freed.get(&s).is_some_and(came_back));
         // of a second that has begun other lanes keep only their share of what is left
         let begun = u64::from(s) * SECOND <= now + self.policy.transit.as_micros() as u64 && !self.reserved.is_empty();
         // a lane that took another one's place needs less of its reservation
         let moved = !self.reserved.is_empty() && self.last_move >= at_that_time;
-        if exempt || (begun || moved) && at < last {
+        if exempt || (begun || moved) && at <= last {
             self.tally.one("order", "took a place that came back");
             return;
         }
@@ -254,8 +254,10 @@ impl Ledger {
     }
 
     /// A send left its places: others may take them.
-    pub(super) fn left(&mut self, held: &Held, now: u64) {
+    pub(super) fn left(&mut self, held: &Held, why: &str, now: u64) {
         self.last_move = now;
+        let units = held.places.iter().map(|(_, _, n)| u64::from(*n)).sum();
+        self.tally.add("positions left", why, units);
         for (s, p, n) in &held.places {
             self.freed.entry(*s).or_default().push((*p, *n));
         }

@@ -30,7 +30,8 @@ pub(super) struct Profile {
     pub(super) throttled: f64,
     /// How often the limit changes, or the budget is paused, on average; seconds, 0: never.
     pub(super) change_every_s: u64,
-    /// The least part of the capacity that is used while there is a backlog.
+    /// The least part of the capacity that is used while there is a backlog, with 4% of the workers late by more than the grace;
+    /// 0: not judged.
     pub(super) least_use: f64,
 }
 
@@ -67,7 +68,7 @@ fn plain() -> Profile {
         recipients: 0,
         throttled: 0.000_5,
         change_every_s: 2500,
-        least_use: 0.75,
+        least_use: 0.6,
     }
 }
 
@@ -86,7 +87,7 @@ fn lanes() -> Profile {
         recipients: 0,
         throttled: 0.000_5,
         change_every_s: 3000,
-        least_use: 0.2,
+        least_use: 0.45,
     }
 }
 
@@ -146,7 +147,7 @@ fn windowed() -> Profile {
         recipients: 200,
         throttled: 0.000_5,
         change_every_s: 7000,
-        least_use: 0.2,
+        least_use: 0.45,
     }
 }
 

@@ -131,7 +131,7 @@ impl World {
     fn moves(&mut self, send: usize, held: Option<Held>, reason: &str) {
         self.ledger.moved(send, reason, self.now);
         if let Some(held) = held {
-            self.ledger.left(&held, self.now);
+            self.ledger.left(&held, reason, self.now);
         }
     }
 
@@ -194,7 +194,7 @@ impl World {
             self.ledger.ended(send, state, self.now);
         }
         if let Some(held) = held {
-            self.ledger.left(&held, self.now);
+            self.ledger.left(&held, reason.as_str(), self.now);
         }
     }
 

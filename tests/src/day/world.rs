@@ -365,9 +365,14 @@ impl World {
     /// A copy shows up when its timer is over, a little late.
     pub(super) fn enqueue(&mut self, copy: Travelling, wait: Duration, lead: Duration) {
         let delay = u64::try_from(Timer::SQS.delay(wait, lead).get()).unwrap_or(0) * SECOND;
-        let late = if self.chance(0.01) { self.rng.u64(0..5 * SECOND) } else { self.rng.u64(0..600_000) };
+        let late = match self.rng.u32(0..100) {
+            0 => self.rng.u64(0..5 * SECOND),
+            // what has no timer takes less than `transit`
+            _ if delay == 0 => self.rng.u64(10_000..180_000),
+            _ => self.rng.u64(0..600_000),
+        };
         // many come at one instant, as a batch of SQS does
-        let tick = 100_000;
+        let tick = if delay == 0 { 20_000 } else { 100_000 };
         let at = (self.now + delay + late).div_ceil(tick) * tick;
         if self.chance(0.01) {
             let second = at + self.rng.u64(0..30) * tick;
@@ -385,7 +390,7 @@ impl World {
         if answer == Cancelled::Cancelled && before.is_none() {
             self.ledger.ended(send, SendState::Cancelled, self.now);
             if let Some(held) = held {
-                self.ledger.left(&held, self.now);
+                self.ledger.left(&held, "cancelled", self.now);
             }
         }
         Ok(())
