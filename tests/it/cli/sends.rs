@@ -112,8 +112,9 @@ async fn cancel_tells_what_became_of_the_send() {
         assert_eq!(cancel("sms", "a").await, (0, "a: cancelled\n".to_owned()));
     }
     let remembered = "b: unknown ID: it is remembered as cancelled and will not be sent\n";
-    assert_eq!(cancel("sms", "b").await, (4, remembered.to_owned()));
-    assert_eq!(cancel("sms", "b").await.0, 0, "it is known by now");
+    for _ in 0..2 {
+        assert_eq!(cancel("sms", "b").await, (4, remembered.to_owned()));
+    }
     let sent = desk.send(&[message("b")], &["--json"]).await;
     assert_eq!((sent.code, &sent.json()["refused_by"]), (3, &json!({ "cancelled": 1 })));
 
