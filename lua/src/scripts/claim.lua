@@ -27,7 +27,7 @@ if record and #header == 64 then
   local state, rlane, attempts, throttles, rseq, hops, rcost, s, p, repoch, _, origin, _, rdigest = sunpack(RECORD, record)
   if state % RUN == SENT then return { 2, now, 0, rseq, attempts, 0, lead, throttles } end
   if state == BOOKED and rseq == seq and repoch == epoch and rdigest == digest and s >= switch
-    and (deadline == 0 or now <= deadline) and string.byte(header, 64) % 2 == 0 then
+    and (deadline == 0 or now <= deadline) and string.byte(header, 64) % 2 == 0 then            -- see `detours` in header.lua
     local x = s % den
     local before = ceil(x * num / den)
     local at = s * 1000000 + ceil(((before + p) * den - x * num) * 1000000 / num)
@@ -39,7 +39,8 @@ if record and #header == 64 then
       else
         local since, charge = now - base * 1000000, rcost * gap
         -- the guard is the law; a send whose units reach far ahead is marked on the general path
-        if now - at <= grace and since - tat >= charge - slack and (rcost == 1 or charge <= 100000) then
+        if now - at <= grace and since - tat >= charge - slack and (rcost == 1 or charge <= 100000)
+          and string.byte(header, 64) < 4 then
           call('SETRANGE', CAL, 32, spack('<d', max(tat, since) + charge))
           call('SET', KEYS[3], spack(RECORD, CLAIMED, rlane, attempts + 1, throttles, seq, hops, rcost, s, p, repoch,
             ceil(now / 1000) + lease_ms, nonce, origin, digest), 'KEEPTTL')

@@ -34,10 +34,12 @@ do
     H.has_lanes, H.has_quotas, H.has_ramp = H.features % 2 == 1, floor(H.features / 2) % 2 == 1, floor(H.features / 8) % 2 == 1
   end
 
-  -- Which straight-line answers do not hold for this budget now: 1 claims, 2 bookings.
+  -- Which straight-line answers do not hold for this budget now: 1 claims, 2 bookings, 4 the claim at the slot.
   local function detours()
-    local both = H.has_quotas or H.has_ramp or H.spacing > 0 or H.rcool > now or H.level < H.ceiling_level
-    return ((both or H.pre_until + 2 + floor(H.grace / SECOND) >= now_s or H.paused > now) and 1 or 0) + ((both or H.has_lanes) and 2 or 0)
+    local all = H.has_ramp or H.rcool > now
+    local charged = H.has_quotas or H.spacing > 0 or H.level < H.ceiling_level
+    return ((all or H.pre_until + 2 + floor(H.grace / SECOND) >= now_s or H.paused > now) and 1 or 0)
+      + ((all or charged or H.has_lanes) and 2 or 0) + (charged and 4 or 0)
   end
 
   function C.pack_header()

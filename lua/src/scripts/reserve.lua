@@ -23,7 +23,7 @@ local n = #ARGV
 local out, i, records = { now, 0 }, 1
 
 local header = call('GETRANGE', CAL, 0, HEADER_BYTES - 1)
-if #header == HEADER_BYTES and string.byte(header, 64) < 2 then
+if #header == HEADER_BYTES and string.byte(header, 64) % 4 < 2 then
   local base, epoch, num, den, switch, _, cool = sunpack('<I4I4I4I4I4I4d', header)
   local transit, u0, max_cost, horizon, dedup, expiry = sunpack('<I4I4I4I4I4I4', header, 65)
   out[2] = sunpack('<I4', header, 57)

@@ -136,11 +136,12 @@ local function begin_streak(lane, cost, start, booked, place)
   streaks[start][lane * 16777216 + cost] = new_streak(lane, cost, start, c, code == 6 * 32 and 6 or 1)
 end
 
--- Whether a second that has begun has no place left; nil when that is not simple.
+-- Whether a second that has begun has no place left, and whether only for what other lanes hold; nil when that is not simple.
 local function begun_and_full(s, lane, cost, start)
   local high, room, elapsed = C.get(C.high_water, s), C.grid(s), C.position(s, start)
   if high >= HOLES then return nil end
-  return room - max(high, elapsed) - C.held_back(lane, s, elapsed, room) < cost
+  local free = room - max(high, elapsed)
+  return free - C.held_back(lane, s, elapsed, room) < cost, free >= cost
 end
 
 -- Whether it may take several seconds: then a second without room is not full for it, since it may start there.
@@ -156,7 +157,9 @@ local function find_streak(lane, cost, start)
   local view, first, rule = (lane_share[lane] or 0) > 0 and lane + 1 or 0, max(floor(start / SECOND), H.base), 1
   local s = C.next_open(view, cost, first, first + H.horizon)
   if not whole(s, start) then
-    if not begun_and_full(s, lane, cost, start) then return false end
+    local full, held = begun_and_full(s, lane, cost, start)
+    if not full then return false end
+    if held then rule = 6 end
     s = C.next_open(view, cost, s + 1, first + H.horizon)
   end
   for next = s, s + 3 do
