@@ -62,6 +62,7 @@ cases! {
         a_hole_is_split_by_what_is_smaller,
         the_top_of_a_second_lowers_its_high_water,
         heavy_sends_and_runs_give_back_all_their_places,
+        a_run_finds_the_places_of_others,
         cancel_says_what_it_found,
         an_unknown_id_leaves_a_tombstone,
         of_cancel_and_claim_one_wins,

@@ -94,7 +94,8 @@ local function load_book()
   end
 
   -- Gives n positions of second s back, but for what has passed.
-  function C.release(lane, s, p, n)
+  local opened_from, opened_to
+  local function release(lane, s, p, n)
     if s < now_s then return end
     local passed = s == now_s and C.position(s, now + 1) - p or 0
     if passed > 0 then p, n = p + passed, n - passed end
@@ -116,7 +117,7 @@ local function load_book()
       C.add_hole(s, from, to - from)
       C.set(C.high_water, s, high + HOLES)
     end
-    C.reopen(s)
+    opened_from, opened_to = min(opened_from or s, s), max(opened_to or s, s)
   end
 
   -- Of n positions of a displaced send those that nobody took.
@@ -125,7 +126,7 @@ local function load_book()
     while to > p do
       local taken = C.marked(m, p, to - p)
       local from = taken and taken + 1 or p
-      if from < to then C.release(lane, s, from, to - from) end
+      if from < to then release(lane, s, from, to - from) end
       to = taken or p
     end
   end
@@ -136,6 +137,7 @@ local function load_book()
     for _, q in ipairs(C.quotas) do C.charge_window(q, C.window(q, at), -r.cost, sent and -r.cost or 0) end
     if recipient and H.spacing > 0 then C.refund_recipient(recipient, r.second, r.position) end
     if not places then return end
+    opened_from, opened_to = nil, nil
     local lost = not r.own and C.displaced(places)
     for _, t in ipairs(places) do
       if r.own then
@@ -144,7 +146,8 @@ local function load_book()
       end
       if r.under then C.use(r.lane, t[1], -t[3])
       elseif lost then release_rest(r.lane, t[1], t[2], t[3])
-      else C.release(r.lane, t[1], t[2], t[3]) end
+      else release(r.lane, t[1], t[2], t[3]) end
     end
+    if opened_from then C.reopen(opened_from, opened_to) end
   end
 end

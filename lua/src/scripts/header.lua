@@ -16,7 +16,7 @@ local PREFIX, H, C = string.sub(CAL, 1, -4), {
 -- recipient's cooldown, spacing (all us), segment of the ramp, rate at full level
 local HEADER = '<I4I4I4I4I4I4ddddI4BBBBI4I4I4I4I4I4I4I4ddI4I4I4I4I4I4I4BBBBdddddI4I4I4'
 local SECOND, FAR, LEVELS = 1000000, 1209600, 20
-local WALK_LIMIT, TAKE_OVER_REACH, TAKE_OVER_AFTER = 20000, 20, 300000
+local WALK_LIMIT, TAKE_OVER_REACH, TAKE_OVER_AFTER = 5000, 20, 300000
 local now_s = floor(now / SECOND)
 
 -- lanes by index and name, from the policy: share in ten-thousandths, preempts, longest wait (s, 0: none)

@@ -2,6 +2,7 @@
 -- fit in this second, until something comes back there. They may vanish at any time.
 local function load_hints()
   if C.next_open then return end
+  local RUN_REACH = 300
   local hint_num, hint_den, hint_names = 0, 0, {}
   local function hint_of(s, view, units)
     local n, d = C.rate_at(s)
@@ -37,33 +38,45 @@ local function load_hints()
     if tail and from >= tail[1] and from <= tail[2] + 1 then tail[2] = max(tail[2], to) else t[#t + 1] = { from, to } end
   end
 
-  local function set_bits(hint, i, j)
-    while i <= j and i % 8 ~= 0 do call('SETBIT', hint, i, 1); i = i + 1 end
+  local function set_bits(hint, i, j, bit)
+    local byte = bit == 1 and '\255' or '\0'
+    while i <= j and i % 8 ~= 0 do call('SETBIT', hint, i, bit); i = i + 1 end
     local bytes = floor((j + 1 - i) / 8)
-    if bytes > 0 then call('SETRANGE', hint, i / 8, string.rep('\255', bytes)); i = i + bytes * 8 end
-    while i <= j do call('SETBIT', hint, i, 1); i = i + 1 end
+    if bytes > 0 then call('SETRANGE', hint, i / 8, string.rep(byte, bytes)); i = i + bytes * 8 end
+    while i <= j do call('SETBIT', hint, i, bit); i = i + 1 end
   end
 
   function C.write_hints()
     local hints = PREFIX .. 'hints'
     for _, hint in ipairs(hint_order) do
-      for _, range in ipairs(hint_marks[hint]) do set_bits(hint, range[1] - H.base, range[2] - H.base) end
+      for _, range in ipairs(hint_marks[hint]) do set_bits(hint, range[1] - H.base, range[2] - H.base, 1) end
       call('EXPIRE', hint, HINT_TTL)
       if call('SADD', hints, hint) == 1 and call('SCARD', hints) > HINTS_MAX then call('DEL', call('SPOP', hints)) end
     end
     hint_marks, hint_order = {}, {}
   end
 
-  -- Places came back in second s: every hint forgets it, and a run's hint everything, since a run fails where it ends.
-  function C.reopen(s)
-    local _, held = C.holding(s)
+  -- Places came back in seconds from..to: every hint forgets these, and a run's hint also those behind which a run over
+  -- untouched seconds may end there.
+  function C.reopen(from, to)
+    local _, held = C.holding(from)
+    local ahead = { [0] = 0 }                         -- units that k untouched seconds before `from` offer
     for _, hint in ipairs(call('SMEMBERS', PREFIX .. 'hints')) do
       local n, d, units = string.match(hint, '(%d+)/(%d+):%d+:(%d+)$')
-      if tonumber(units) > floor(n / d) - held then
+      local k = 0
+      units = tonumber(units)
+      while units > floor(n / d) - held and ahead[k] < units and from - k > now_s and k < RUN_REACH do
+        k = k + 1
+        if not ahead[k] then
+          local _, held_then = C.holding(from - k)
+          ahead[k] = ahead[k - 1] + max(0, C.grid(from - k) - held_then)
+        end
+      end
+      if k < RUN_REACH then
+        set_bits(hint, max(0, from - k - H.base), to - H.base, 0)
+      else
         call('DEL', hint)
         call('SREM', PREFIX .. 'hints', hint)
-      else
-        call('SETBIT', hint, s - H.base, 0)
       end
     end
     hint_marks, hint_order, H.cursor_unit, H.dirty = {}, {}, 0, true

@@ -53,6 +53,8 @@ local function load_search()
 
   -- The earliest place for `units` of a lane at or after `start` (us), in a second up to `last_s`: second, position, and
   -- the list of {second, position, units} of a run; or nil and the second that was reached.
+  -- What a call walked is full in the hints of the next one; beyond WALK_LIMIT a send stands behind all others.
+  local walked = 0
   local cursors = {}        -- where the last look from a second ended: one look may start from many, one behind each full quota
   function C.find(lane, units, start, last_s)
     local first = max(floor(start / SECOND), H.base)
@@ -62,7 +64,7 @@ local function load_search()
     local ended = cursors[id]
     if not ended then ended = {}; cursors[id] = ended end
     local s = ended[first] or C.next_open(view, units, first, last_s)
-    local looks, n, d, search = 0, nil, nil, fit
+    local looks, skipped, n, d, search = 0, false, nil, nil, fit
     C.lane_bound = false
     while s <= last_s do
       local n1, d1 = C.rate_at(s)
@@ -82,10 +84,19 @@ local function load_search()
       -- not the partly elapsed second: an earlier start may still use it
       local from = e > 0 and s + 1 or s
       if from < go_on then C.mark_full(view, units, from, go_on - 1) end
-      looks, s = looks + 1, go_on
-      if looks == WALK_LIMIT then s = max(s, C.last_booked() + 1)
-      elseif looks == 2 * WALK_LIMIT then return nil, last_s + 1
-      elseif looks == 1 or looks % 64 == 0 then s = max(s, C.next_open(view, units, s, last_s)) end
+      looks, walked, s = looks + 1, walked + 1, go_on
+      if not skipped and walked >= WALK_LIMIT and looks >= 64 then
+        local behind = max(s, C.last_booked() + 1)
+        if behind <= last_s or walked >= 4 * WALK_LIMIT then s, skipped = behind, true end   -- rather walk on than refuse
+      elseif looks == 8 * WALK_LIMIT then return nil, last_s + 1
+      elseif looks == 1 or looks % 64 == 0 then
+        s = C.next_open(view, units, s, last_s)
+        -- where not even one unit fits, nothing fits or begins
+        if units > 1 and s <= last_s then
+          local one = C.next_open(view, 1, s, last_s)
+          if one > s then s = C.next_open(view, units, one, last_s) end
+        end
+      end
     end
     return nil, s
   end

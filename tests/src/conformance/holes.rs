@@ -86,6 +86,25 @@ pub async fn heavy_sends_and_runs_give_back_all_their_places<E: Engine>(engine: 
 }
 
 /// W6: too late, sent, ended, unknown; each time the same.
+/// Sends over several seconds: places that came back are found by what begins in front of them, though the calendar knew
+/// all of that to be full.
+pub async fn a_run_finds_the_places_of_others<E: Engine>(engine: &E) {
+    let window = Policy { per: Duration::from_secs(300), max_cost: Some(100), ..Policy::per_second(1000) };
+    engine.set_policy(&window).await;
+    let heavy = |id: String, cost| good(message(id).cost(cost));
+    let runs: Vec<_> = (0..200).map(|i| heavy(format!("run{i}"), 30)).collect();
+    let booked = slots(engine, &runs).await;
+    // these walk over all of it
+    for cost in [1, 30, 100] {
+        assert!(slots(engine, &[heavy(format!("last{cost}"), cost)]).await[0] > booked[199]);
+    }
+    cancel(engine, &runs[100..108]).await;
+    for (i, cost) in [100, 30, 30].into_iter().enumerate() {
+        let [slot] = slots(engine, &[heavy(format!("again{i}"), cost)]).await[..] else { unreachable!("one slot") };
+        assert!(slot >= booked[100] && slot < booked[108], "{cost} at {slot:?}, free from {:?}", booked[100]);
+    }
+}
+
 pub async fn cancel_says_what_it_found<E: Engine>(engine: &E) {
     engine.set_policy(&eighty()).await;
     let copies = engine.copies(&drafts("m", 4)).await;
