@@ -1,5 +1,6 @@
 -- cancel, general path: a booked send, or none.
 local has_policy = C.begin()
+load_record()
 local rec = C.fetch(record)
 if not has_policy then H.dedup = 86400 end
 if rec then

@@ -1,9 +1,9 @@
 -- claim, general path: the rows of the verdict table, in their order.
 local has_policy = C.begin()
+load_record()
 local rec = C.fetch(record)
 local recipient, lane
 if has_policy then recipient, lane = C.details(extended, ARGV[1], 53) end
-if recipient then load_rules() end
 if recipient then load_rules() end
 lane = lane or 0                                  -- a lane that is no longer one: the send is not lost
 local function verdict(code, wait, rseq, attempts, reason)

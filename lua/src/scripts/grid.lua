@@ -1,5 +1,5 @@
 -- grid.lua: units stand at k/r; second s holds the k with s <= k/r < s+1.
-do
+local function make_grid()
   local function reduced(n, d)
     local a, b = n, d
     while b > 0 do a, b = b, a % b end
@@ -102,3 +102,4 @@ do
     end
   end
 end
+make_grid()

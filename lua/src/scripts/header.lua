@@ -20,10 +20,12 @@ local WALK_LIMIT, TAKE_OVER_REACH, TAKE_OVER_AFTER = 5000, 20, 300000
 local now_s = floor(now / SECOND)
 
 -- lanes by index and name, from the policy: share in ten-thousandths, preempts, longest wait (s, 0: none)
+local quota_table = ''
 local lane_id, lane_share, lane_preempts, lane_wait, reserving = { default = 0 }, {}, {}, {}, {}
 -- C.segments, of the ramp, ascending: {from, num, den, gap, slack, burst, floor, ceiling}; nil without. C.quotas: see rules.lua
 
-do
+-- A closure looks for each local that it captures among all captured ones: a function around many of them looks once.
+local function make_header()
   local KEEP_PAST, REBASE_AGE = 3600, 10800
   function C.unpack_header(h)
     H.base, H.epoch, H.num, H.den, H.switch, H.grace, H.cool, H.tat, H.gap, H.slack, H.lead, H.flags, H.max_attempts,
@@ -75,10 +77,11 @@ do
   end
 
   function C.load_tables()
-    if not H.has_lanes and H.features < 32 and not H.has_ramp then return end
-    local tables = call('HMGET', POLICY, 'lane_table', 'segments')
+    if not H.has_lanes and H.features < 32 and not H.has_ramp and not H.has_quotas then return end
+    local tables = call('HMGET', POLICY, 'lane_table', 'segments', 'quota_table')
     load_lanes(tables[1] or '')
     if H.has_ramp then C.load_segments(tables[2] or '') end
+    quota_table = tables[3] or ''
   end
 
   function C.drop_hints()
@@ -148,3 +151,4 @@ do
     return done
   end
 end
+make_header()

@@ -16,11 +16,13 @@ local function load_hints()
     return hint
   end
 
+  local hint_known = {}
   -- the first second from s on that may have room
   function C.next_open(view, units, s, last_s)
     while true do
       local hint, stop, from = hint_of(s, view, units), C.next_rate(s), s - H.base
-      local f = call('BITPOS', hint, 0, from, -1, 'BIT')
+      local f = call('BITPOS', hint, '0', from, '-1', 'BIT')
+      if f ~= 0 then hint_known[hint] = true end
       if f < 0 then f = call('STRLEN', hint) * 8 end
       f = H.base + max(f, from)                       -- a missing key answers 0 whatever the start
       if f < stop or stop > last_s then return f end
@@ -50,8 +52,14 @@ local function load_hints()
     local hints = PREFIX .. 'hints'
     for _, hint in ipairs(hint_order) do
       for _, range in ipairs(hint_marks[hint]) do set_bits(hint, range[1] - H.base, range[2] - H.base, 1) end
-      call('EXPIRE', hint, HINT_TTL)
-      if call('SADD', hints, hint) == 1 and call('SCARD', hints) > HINTS_MAX then call('DEL', call('SPOP', hints)) end
+      if not hint_known[hint] then
+        call('EXPIRE', hint, HINT_TTL)
+        if call('SADD', hints, hint) == 1 and call('SCARD', hints) > HINTS_MAX then
+          local gone = call('SPOP', hints)
+          call('DEL', gone)
+          hint_known[gone] = nil
+        end
+      end
     end
     hint_marks, hint_order = {}, {}
   end
@@ -79,6 +87,6 @@ local function load_hints()
         call('SREM', PREFIX .. 'hints', hint)
       end
     end
-    hint_marks, hint_order, H.cursor_unit, H.dirty = {}, {}, 0, true
+    hint_known, hint_marks, hint_order, H.cursor_unit, H.dirty = {}, {}, {}, 0, true
   end
 end

@@ -79,7 +79,7 @@ end
 local version = call('HINCRBY', POLICY, 'version', 1)
 call('HSET', POLICY, 'compiled', ARGV[1], 'lane_table', lane_table, 'quota_table', ARGV[3], 'segments', ARGV[4], unpack(settings))
 if known then apply() else C.new_calendar(ARGV[1], false) end
-C.quotas = {}
+C.quotas, quota_table = {}, ARGV[3]
 if H.has_quotas then load_rules(); C.load_quotas() end
 for _, q in ipairs(C.quotas) do q.full_from, q.full_to, q.changed_head = 0, 0, true end
 H.dirty = true

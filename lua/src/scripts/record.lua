@@ -1,81 +1,84 @@
 -- record.lua: a send's record as a table, and its re-booking.
-function C.fetch(packed)
-  if not packed then return nil end
-  local r, state = {}, 0
-  state, r.lane, r.attempts, r.throttles, r.seq, r.hops, r.cost, r.second, r.position, r.epoch, r.time, r.nonce, r.issuer, r.digest =
-    sunpack(RECORD, packed)
-  r.state, r.tail = state % RUN, string.sub(packed, RECORD_BYTES + 1)
-  r.run, r.own, r.under = floor(state / RUN) % 2 == 1, floor(state / OWN) % 2 == 1, state >= UNDER
-  return r
-end
-
-function C.blank(seq, lane, cost, digest)
-  return { state = BOOKED, run = false, own = false, under = false, lane = lane, attempts = 0, throttles = 0, seq = seq, hops = 0,
-    cost = cost, second = 0, position = 0, epoch = 0, time = 0, nonce = 0, issuer = 0, digest = digest, tail = '' }
-end
-
-function C.origin(r)
-  if r.state == CLAIMED or r.state == SENT then return r.issuer end
-  return r.nonce
-end
-
--- anew: with a new time to live, past its slot; else the old one is kept
-function C.store(key, r, anew)
-  local state = r.state + (r.run and RUN or 0) + (r.own and OWN or 0) + (r.under and UNDER or 0)
-  local packed = spack(RECORD, state, r.lane, min(255, r.attempts), min(255, r.throttles), r.seq, r.hops,
-    r.cost, r.second, r.position, r.epoch, r.time, r.nonce, r.issuer, r.digest) .. r.tail
-  if anew then call('SET', key, packed, 'EX', C.record_ttl(max(r.second, now_s))) else call('SET', key, packed, 'KEEPTTL') end
-end
-
--- The end of a send that was not sent, told to the copy with this tag.
-function C.finish_as(r, state, tag)
-  r.nonce, r.state, r.time, r.issuer = C.origin(r), state, floor(now / 1000), tag
-  r.tail = ''
-end
-
--- The lines of a send's history: why it moved (0: it was booked), which rule bound its slot, when, from and to which instant
--- (ms). They begin with its first booking, as soon as something moves.
-function C.remember(key, why, rule, from, to, r)
-  local history = PREFIX .. 'h:' .. string.sub(key, #PREFIX + 3)
-  if r and from > 0 and call('EXISTS', history) == 0 then
-    local o = C.origin(r)
-    local booked = (r.second - floor(o / 2048)) * 1000 + floor(o / 16) % 128 * 10
-    call('RPUSH', history, spack('<BBI6I6I6', 0, o % 16, booked, 0, floor(from / 1000)))
+local function load_record()
+  if C.fetch then return end
+  function C.fetch(packed)
+    if not packed then return nil end
+    local r, state = {}, 0
+    state, r.lane, r.attempts, r.throttles, r.seq, r.hops, r.cost, r.second, r.position, r.epoch, r.time, r.nonce, r.issuer, r.digest =
+      sunpack(RECORD, packed)
+    r.state, r.tail = state % RUN, string.sub(packed, RECORD_BYTES + 1)
+    r.run, r.own, r.under = floor(state / RUN) % 2 == 1, floor(state / OWN) % 2 == 1, state >= UNDER
+    return r
   end
-  call('RPUSH', history, spack('<BBI6I6I6', why, rule, floor(now / 1000), floor(from / 1000), floor(to / 1000)))
-  call('LTRIM', history, -32, -1)
-  call('EXPIRE', history, C.record_ttl(max(now_s, floor(to / SECOND))))
-end
 
-function C.times_displaced(key)
-  local times = 0
-  for _, line in ipairs(call('LRANGE', PREFIX .. 'h:' .. string.sub(key, #PREFIX + 3), 0, -1)) do
-    if string.byte(line) == 25 then times = times + 1 end
+  function C.blank(seq, lane, cost, digest)
+    return { state = BOOKED, run = false, own = false, under = false, lane = lane, attempts = 0, throttles = 0, seq = seq, hops = 0,
+      cost = cost, second = 0, position = 0, epoch = 0, time = 0, nonce = 0, issuer = 0, digest = digest, tail = '' }
   end
-  return times - 1                                -- the one that is noted already is this one
-end
 
--- Moves r to the first free place from `start` on. Returns nil and the wait (us), or {end state, reason} when there is
--- none in time: the deadline, the cost, or 14 days.
-function C.book_again(key, r, why, start, rule, deadline, recipient, again)
-  if r.cost > H.max_cost then return { FAILED, 7 } end
-  local was = r.epoch == H.epoch and C.instant(r.second, r.position) or 0
-  local s, p, at, bound, place, under = C.look_up(r.lane, r.cost, start, rule, FAR, recipient, again)
-  if not s then return { FAILED, 8 } end
-  if deadline > 0 and at > deadline then return { EXPIRED, 3 } end
-  C.remember(key, why, bound, was, at, r)
-  -- sends that are booked again do not take each other's places, and none is displaced for ever, least of all a large one
-  local kept = why == 25 and C.times_displaced(key) >= (r.cost > 1 and 1 or 3) or again and s - floor(start / SECOND) <= TAKE_OVER_REACH
-  local state_flags = C.commit(r.lane, r.cost, s, p, at, place, under, recipient, kept)
-  r.state, r.run, r.own, r.under = BOOKED, state_flags % OWN >= RUN, state_flags % UNDER >= OWN, state_flags >= UNDER
-  r.second, r.position, r.epoch, r.time, r.nonce, r.tail = s, p, H.epoch, 0, C.origin_of(s, bound), C.tail_of(place, recipient)
-  return nil, max(0, at - now)
-end
+  function C.origin(r)
+    if r.state == CLAIMED or r.state == SENT then return r.issuer end
+    return r.nonce
+  end
 
--- What a copy says besides its fixed fields: recipient (8 bytes, zero: none), flags, lane.
-function C.details(extended, packed, fixed)
-  if extended == 0 then return nil, 0, 0 end
-  local recipient, lane = string.sub(packed, fixed + 1, fixed + 8), lane_id[string.sub(packed, fixed + 10)]
-  if recipient == '\0\0\0\0\0\0\0\0' or H.spacing == 0 and H.rcool <= now then recipient = nil end
-  return recipient, lane, string.byte(packed, fixed + 9)
+  -- anew: with a new time to live, past its slot; else the old one is kept
+  function C.store(key, r, anew)
+    local state = r.state + (r.run and RUN or 0) + (r.own and OWN or 0) + (r.under and UNDER or 0)
+    local packed = spack(RECORD, state, r.lane, min(255, r.attempts), min(255, r.throttles), r.seq, r.hops,
+      r.cost, r.second, r.position, r.epoch, r.time, r.nonce, r.issuer, r.digest) .. r.tail
+    if anew then call('SET', key, packed, 'EX', C.record_ttl(max(r.second, now_s))) else call('SET', key, packed, 'KEEPTTL') end
+  end
+
+  -- The end of a send that was not sent, told to the copy with this tag.
+  function C.finish_as(r, state, tag)
+    r.nonce, r.state, r.time, r.issuer = C.origin(r), state, floor(now / 1000), tag
+    r.tail = ''
+  end
+
+  -- The lines of a send's history: why it moved (0: it was booked), which rule bound its slot, when, from and to which instant
+  -- (ms). They begin with its first booking, as soon as something moves.
+  function C.remember(key, why, rule, from, to, r)
+    local history = PREFIX .. 'h:' .. string.sub(key, #PREFIX + 3)
+    if r and from > 0 and call('EXISTS', history) == 0 then
+      local o = C.origin(r)
+      local booked = (r.second - floor(o / 2048)) * 1000 + floor(o / 16) % 128 * 10
+      call('RPUSH', history, spack('<BBI6I6I6', 0, o % 16, booked, 0, floor(from / 1000)))
+    end
+    call('RPUSH', history, spack('<BBI6I6I6', why, rule, floor(now / 1000), floor(from / 1000), floor(to / 1000)))
+    call('LTRIM', history, -32, -1)
+    call('EXPIRE', history, C.record_ttl(max(now_s, floor(to / SECOND))))
+  end
+
+  function C.times_displaced(key)
+    local times = 0
+    for _, line in ipairs(call('LRANGE', PREFIX .. 'h:' .. string.sub(key, #PREFIX + 3), 0, -1)) do
+      if string.byte(line) == 25 then times = times + 1 end
+    end
+    return times - 1                                -- the one that is noted already is this one
+  end
+
+  -- Moves r to the first free place from `start` on. Returns nil and the wait (us), or {end state, reason} when there is
+  -- none in time: the deadline, the cost, or 14 days.
+  function C.book_again(key, r, why, start, rule, deadline, recipient, again)
+    if r.cost > H.max_cost then return { FAILED, 7 } end
+    local was = r.epoch == H.epoch and C.instant(r.second, r.position) or 0
+    local s, p, at, bound, place, under = C.look_up(r.lane, r.cost, start, rule, FAR, recipient, again)
+    if not s then return { FAILED, 8 } end
+    if deadline > 0 and at > deadline then return { EXPIRED, 3 } end
+    C.remember(key, why, bound, was, at, r)
+    -- sends that are booked again do not take each other's places, and none is displaced for ever, least of all a large one
+    local kept = why == 25 and C.times_displaced(key) >= (r.cost > 1 and 1 or 3) or again and s - floor(start / SECOND) <= TAKE_OVER_REACH
+    local state_flags = C.commit(r.lane, r.cost, s, p, at, place, under, recipient, kept)
+    r.state, r.run, r.own, r.under = BOOKED, state_flags % OWN >= RUN, state_flags % UNDER >= OWN, state_flags >= UNDER
+    r.second, r.position, r.epoch, r.time, r.nonce, r.tail = s, p, H.epoch, 0, C.origin_of(s, bound), C.tail_of(place, recipient)
+    return nil, max(0, at - now)
+  end
+
+  -- What a copy says besides its fixed fields: recipient (8 bytes, zero: none), flags, lane.
+  function C.details(extended, packed, fixed)
+    if extended == 0 then return nil, 0, 0 end
+    local recipient, lane = string.sub(packed, fixed + 1, fixed + 8), lane_id[string.sub(packed, fixed + 10)]
+    if recipient == '\0\0\0\0\0\0\0\0' or H.spacing == 0 and H.rcool <= now then recipient = nil end
+    return recipient, lane, string.byte(packed, fixed + 9)
+  end
 end

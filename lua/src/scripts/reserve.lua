@@ -61,7 +61,7 @@ if #header == HEADER_BYTES and string.byte(header, 64) % 4 < 2 then
             if looks > 8 then break end
           end
           if looks < 2 then
-            local f = call('BITPOS', hint, 0, from, -1, 'BIT')
+            local f = call('BITPOS', hint, '0', from, '-1', 'BIT')
             if f < 0 then f = call('STRLEN', hint) * 8 end
             s = base + max(f, from)                       -- a missing key answers 0 whatever the start
           end
@@ -86,7 +86,7 @@ if #header == HEADER_BYTES and string.byte(header, 64) % 4 < 2 then
           elapsed = ceil(((start - s * 1000000) * num - rest * 1000000) / (den * 1000000))
           if elapsed > high then high = elapsed end
         end
-        ttl = s - now_s + dedup
+        ttl = string.format('%d', s - now_s + dedup)      -- Redis formats a number anew for each call
       end
       if looks > 8 or holes then s = nil; break end
       local at = s * 1000000 + ceil((rest + high * den) * 1000000 / num)

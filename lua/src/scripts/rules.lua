@@ -3,16 +3,15 @@
 local function load_rules()
   if C.load_quotas then return end
   function C.load_quotas()
-    local packed = call('HGET', POLICY, 'quota_table') or ''
-    for o = 1, #packed, 12 do
-      local limit, length, offset = sunpack('<I4I4i4', packed, o)
+    for o = 1, #quota_table, 12 do
+      local limit, length, offset = sunpack('<I4I4i4', quota_table, o)
       local q = { limit = limit, length = length * SECOND, offset = offset * SECOND, seen = {}, chunks = {}, changed = {}, last = 0,
         key = PREFIX .. 'q:' .. length .. ':' .. offset }
       -- how late a send may leave its own window; in a short one it may fall into the next, where the claim counts it
       q.late = min(H.grace, q.length / 10)
-      local head = call('GETRANGE', q.key, 0, 11)
-      q.known = #head == 12
-      if q.known then q.first, q.full_from, q.full_to = sunpack('<I4I4I4', head)
+      local head = call('GETRANGE', q.key, 0, 12 + 511)      -- and the first 64 windows
+      q.known = #head >= 12
+      if q.known then q.first, q.full_from, q.full_to = sunpack('<I4I4I4', head); q.chunks[0] = string.sub(head, 13)
       else q.first, q.full_from, q.full_to = floor((now + q.offset) / q.length) - 1, 0, 0; q.changed_head = true end
       C.quotas[#C.quotas + 1] = q
     end

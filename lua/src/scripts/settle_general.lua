@@ -1,5 +1,6 @@
 -- settle, general path: everything but `sent` on a claimed record.
 local has_policy = C.begin()
+load_record()
 local rec = C.fetch(record)
 local recipient, lane, report_flags = nil, 0, 0
 if has_policy then recipient, lane, report_flags = C.details(extended, ARGV[1], 58) end

@@ -16,6 +16,7 @@ else
   answer[7], answer[8] = C.rate_at(now_s)
 end
 if record then
+  load_record()
   local r, at = C.fetch(record), 0
   if known and r.epoch == H.epoch then at = C.instant(r.second, r.position) end
   local lane = r.lane == 0 and 'default' or ''
