@@ -24,6 +24,7 @@ pub mod provider;
 pub use error::StackError;
 pub use install::bundled_redis;
 pub use localstack_server::{LocalStackServer, Tick};
+pub use python::python;
 pub use queues::{QueueOptions, Queues, create_queues, delete_queues};
 pub use redis_server::RedisServer;
 pub use stack::{Servers, Stack, StackOptions};

@@ -60,6 +60,14 @@ impl Python {
     }
 }
 
+/// The program of this machine's Python: the one that `SENDSLOT_PYTHON` names, else the best one on the `PATH`.
+///
+/// # Errors
+/// [`StackError::NoPython`].
+pub fn python() -> Result<String, StackError> {
+    Python::find().map(|python| python.program)
+}
+
 fn parse_version(text: &str) -> Option<(u32, u32)> {
     let (major, minor) = text.trim().split_once('.')?;
     Some((major.parse().ok()?, minor.parse().ok()?))

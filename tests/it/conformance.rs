@@ -135,4 +135,15 @@ cases! {
         what_is_sent_keeps_the_spacing_however_late,
         a_recipients_rest_stops_only_that_recipient,
         an_accounts_rest_stops_all_and_is_one;
+    traces:
+        a_heavy_send_amid_a_full_calendar_leaves_within_the_limit,
+        a_send_a_little_late_leaves_at_any_rate,
+        a_change_of_the_rate_puts_no_more_than_the_limit_into_a_second,
+        an_adaptive_rate_on_its_way_up_puts_no_more_than_the_limit_into_a_second,
+        a_cancelled_place_is_given_to_one_other,
+        no_position_is_used_twice_around_urgent_sends,
+        spacing_holds_between_a_late_send_and_one_on_time,
+        a_send_that_is_booked_again_is_charged_once,
+        a_jump_of_the_clock_lets_through_what_is_stated_and_no_more,
+        a_jump_of_the_clock_parks_what_is_under_way_and_its_end_still_counts;
 }

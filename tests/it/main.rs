@@ -5,12 +5,15 @@
 mod booking;
 mod cli;
 mod conformance;
+mod crashes;
 mod day;
 mod end_to_end;
 mod faults;
 mod http_provider;
 mod limits;
+mod model;
 mod properties;
 mod queue;
+mod traces;
 mod verdicts;
 mod worker;

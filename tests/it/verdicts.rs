@@ -13,11 +13,11 @@ use sendslot_shared::time::Instant;
 use sendslot_tests::{Bench, LEASE, SECOND, START, costing, draft, on_each_redis, per_second};
 
 /// Moves the clock to a copy's slot.
-async fn go_to_slot(bench: &Bench, copy: &Envelope) {
+pub(crate) async fn go_to_slot(bench: &Bench, copy: &Envelope) {
     bench.set_clock(copy.at.unwrap().as_micros()).await;
 }
 
-async fn booked_at_slot(bench: &Bench, policy: Policy) -> Envelope {
+pub(crate) async fn booked_at_slot(bench: &Bench, policy: Policy) -> Envelope {
     bench.policy(&policy).await;
     let copy = bench.copy(&draft("m")).await;
     go_to_slot(bench, &copy).await;
@@ -25,22 +25,22 @@ async fn booked_at_slot(bench: &Bench, policy: Policy) -> Envelope {
 }
 
 /// The copy that a worker puts on the queue for a verdict.
-fn next(copy: &Envelope, slot: NextSlot) -> Envelope {
+pub(crate) fn next(copy: &Envelope, slot: NextSlot) -> Envelope {
     Envelope { seq: slot.seq, tag: fresh_tag(), at: Some(slot.at), ..copy.clone() }
 }
 
-fn put_back(verdict: Verdict) -> (NextSlot, PutBack) {
+pub(crate) fn put_back(verdict: Verdict) -> (NextSlot, PutBack) {
     match verdict {
         Verdict::PutBack { slot, why } => (slot, why),
         other => panic!("{other:?}"),
     }
 }
 
-fn assert_send(verdict: Verdict, attempt: u32) {
+pub(crate) fn assert_send(verdict: Verdict, attempt: u32) {
     assert!(matches!(verdict, Verdict::Send { attempt: a, .. } if a == attempt), "{verdict:?}");
 }
 
-fn dead(reason: DeadReason, attempts: u32) -> Verdict {
+pub(crate) fn dead(reason: DeadReason, attempts: u32) -> Verdict {
     Verdict::Dead { reason, attempts }
 }
 

@@ -15,6 +15,7 @@ pub mod quoting;
 pub mod rates;
 pub mod rebooking;
 pub mod spacing;
+pub mod traces;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

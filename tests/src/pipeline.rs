@@ -1,9 +1,13 @@
 //! The whole way: scheduler, Redis, SQS, event source, the real worker binary and a strict provider.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use aws_sdk_sqs::Client;
+use aws_sdk_sqs::types::QueueAttributeName::{
+    ApproximateNumberOfMessages, ApproximateNumberOfMessagesDelayed, ApproximateNumberOfMessagesNotVisible,
+};
 use sendslot_localstack::event_source::{EventSource, EventSourceOptions};
 use sendslot_localstack::provider::{Arrival, ProviderOptions, StrictProvider};
 use sendslot_localstack::{QueueOptions, Queues, Stack};
@@ -29,6 +33,8 @@ pub struct Setup {
     pub function_timeout: Duration,
     /// Messages per invocation.
     pub batch_size: usize,
+    /// Variables of the worker, over those of the stack.
+    pub environment: Vec<(String, String)>,
 }
 
 impl Setup {
@@ -43,6 +49,7 @@ impl Setup {
             visibility: Duration::from_secs(30),
             function_timeout: Duration::from_secs(30),
             batch_size: 10,
+            environment: vec![],
         }
     }
 }
@@ -166,6 +173,45 @@ impl Pipeline {
         letters
     }
 
+    /// Waits until no copy is left, whether it waits or is being worked on.
+    ///
+    /// # Panics
+    /// When one is left after the limit.
+    pub async fn drained(&self, limit: Duration) {
+        let give_up = Instant::now() + limit;
+        while self.copies(&self.queues.queue_url).await > 0 {
+            assert!(Instant::now() < give_up, "{}: {:?}", self.budget, self.source.last_log_lines());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// How many messages a queue holds.
+    async fn copies(&self, url: &str) -> usize {
+        let names =
+            [ApproximateNumberOfMessages, ApproximateNumberOfMessagesDelayed, ApproximateNumberOfMessagesNotVisible];
+        let request = self.sqs.get_queue_attributes().queue_url(url).set_attribute_names(Some(names.to_vec()));
+        let attributes = request.send().await.expect("SQS answers").attributes.unwrap_or_default();
+        names.iter().map(|name| attributes[name].parse::<usize>().expect("a number")).sum()
+    }
+
+    /// How many dead letters wait.
+    pub async fn dead_letter_count(&self) -> usize {
+        self.copies(&self.queues.dlq_url).await
+    }
+
+    /// Sends all workers a signal by its name.
+    ///
+    /// # Panics
+    /// When none runs.
+    pub fn signal_workers(&self, signal: &str) {
+        // anchored: the shell that watches over a worker names it further behind
+        let path = format!("^{}", self.worker.display());
+        let found = Command::new("pgrep").arg("-f").arg(path).output().expect("pgrep runs").stdout;
+        let ids = String::from_utf8_lossy(&found);
+        let sent = Command::new("kill").arg(format!("-{signal}")).args(ids.split_whitespace()).status();
+        assert!(!ids.is_empty() && sent.expect("kill runs").success(), "{signal} to {ids:?}");
+    }
+
     /// Stops the workers and gives the provider's account.
     pub async fn stop(self) -> Vec<Arrival> {
         self.source.stop(Duration::from_secs(5)).await;
@@ -191,6 +237,7 @@ async fn event_source(
     ] {
         options.environment.push((name.to_owned(), value));
     }
+    options.environment.extend(setup.environment.clone());
     options.batch_size = setup.batch_size;
     options.max_environments = 40;
     options.function_timeout = setup.function_timeout;

@@ -1,10 +1,12 @@
 //! A TCP proxy that breaks connections at the worst moment.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 
 /// Forwards a free loopback port to a server, until it is told to be in the way.
@@ -20,6 +22,58 @@ struct Faults {
     /// So many replies to script calls are still to be swallowed.
     swallow: AtomicUsize,
     connections: AtomicUsize,
+    traps: Mutex<Vec<Armed>>,
+}
+
+/// Where a request is stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// The server has not seen it.
+    Request,
+    /// The server has answered, the client has not heard it.
+    Reply,
+}
+
+#[derive(Debug)]
+struct Armed {
+    words: Vec<String>,
+    stop: Stop,
+    sprung: oneshot::Sender<Held>,
+}
+
+/// Waits for one request.
+#[derive(Debug)]
+pub struct Trap(oneshot::Receiver<Held>);
+
+/// A request, or its reply, that does not go on. Dropped, its connection breaks there.
+#[derive(Debug)]
+pub struct Held(oneshot::Sender<()>);
+
+impl Trap {
+    /// The request that it waits for has come.
+    ///
+    /// # Panics
+    /// When it does not within 30 s.
+    pub async fn sprung(self) -> Held {
+        let sprung = tokio::time::timeout(Duration::from_secs(30), self.0).await;
+        sprung.expect("the request comes within 30 s").expect("the proxy runs")
+    }
+}
+
+impl Held {
+    /// Lets it go on.
+    pub fn go_on(self) {
+        // its connection may be gone
+        let _ = self.0.send(());
+    }
+}
+
+impl Armed {
+    /// Tells the test, and waits for it; false: the connection breaks.
+    async fn spring(self) -> bool {
+        let (go_on, told) = oneshot::channel();
+        self.sprung.send(Held(go_on)).is_ok() && told.await.is_ok()
+    }
 }
 
 impl Proxy {
@@ -49,6 +103,15 @@ impl Proxy {
         self.faults.swallow.load(SeqCst)
     }
 
+    /// Stops the next request, once, that has all these words in it.
+    #[must_use]
+    pub fn stop(&self, words: &[&str], stop: Stop) -> Trap {
+        let (sprung, trap) = oneshot::channel();
+        let words = words.iter().map(|word| (*word).to_owned()).collect();
+        self.faults.traps().push(Armed { words, stop, sprung });
+        Trap(trap)
+    }
+
     /// Connections accepted so far.
     #[must_use]
     pub fn connections(&self) -> usize {
@@ -74,23 +137,42 @@ async fn accept(listener: TcpListener, port: u16, faults: Arc<Faults>) {
     }
 }
 
-/// Ends, and closes both sides, when one side does or a reply is swallowed.
+/// Ends, and closes both sides, when one side does, a reply is swallowed, or what a trap holds is given up.
 async fn forward(mut client: TcpStream, mut server: TcpStream, faults: &Faults) -> std::io::Result<()> {
     let (mut request, mut reply) = (vec![0; 1 << 16], vec![0; 1 << 16]);
     let mut script = false;
+    // what the client has said since the last reply, and who waits for the next one
+    let (mut said, mut trap) = (vec![], None);
     loop {
         tokio::select! {
             read = client.read(&mut request) => match read? {
                 0 => return Ok(()),
                 n => {
                     script = request[..n].windows(4).any(|word| word == b"EVAL");
+                    said.extend_from_slice(&request[..n]);
+                    if let Some(armed) = faults.spring(&said) {
+                        match armed.stop {
+                            Stop::Reply => trap = Some(armed),
+                            Stop::Request => {
+                                if !armed.spring().await {
+                                    return Ok(());
+                                }
+                            }
+                        }
+                    }
                     server.write_all(&request[..n]).await?;
                 }
             },
             read = server.read(&mut reply) => match read? {
                 0 => return Ok(()),
                 _ if script && reply[0] != b'-' && faults.take_one() => return Ok(()),
-                n => client.write_all(&reply[..n]).await?,
+                n => {
+                    said.clear();
+                    if let Some(armed) = trap.take() && !armed.spring().await {
+                        return Ok(());
+                    }
+                    client.write_all(&reply[..n]).await?;
+                }
             },
         }
     }
@@ -99,5 +181,17 @@ async fn forward(mut client: TcpStream, mut server: TcpStream, faults: &Faults) 
 impl Faults {
     fn take_one(&self) -> bool {
         self.swallow.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok()
+    }
+
+    fn traps(&self) -> MutexGuard<'_, Vec<Armed>> {
+        self.traps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The trap for what was said, which is disarmed by that.
+    fn spring(&self, said: &[u8]) -> Option<Armed> {
+        let has = |word: &String| said.windows(word.len()).any(|part| part == word.as_bytes());
+        let mut traps = self.traps();
+        let sprung = traps.iter().position(|armed| armed.words.iter().all(has))?;
+        Some(traps.swap_remove(sprung))
     }
 }
