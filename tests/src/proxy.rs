@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 /// Forwards a free loopback port to a server, until it is told to be in the way.
@@ -23,6 +23,8 @@ struct Faults {
     swallow: AtomicUsize,
     connections: AtomicUsize,
     traps: Mutex<Vec<Armed>>,
+    /// Becomes true when what is held may go on, and closes when it is given up.
+    held: Mutex<Option<watch::Receiver<bool>>>,
 }
 
 /// Where a request is stopped.
@@ -45,34 +47,26 @@ struct Armed {
 #[derive(Debug)]
 pub struct Trap(oneshot::Receiver<Held>);
 
-/// A request, or its reply, that does not go on. Dropped, its connection breaks there.
+/// A request, or its reply, that does not go on, nor does anything else at this proxy: a client that loses patience is not
+/// heard on another connection. Dropped, all these connections break there.
 #[derive(Debug)]
-pub struct Held(oneshot::Sender<()>);
+pub struct Held(watch::Sender<bool>);
 
 impl Trap {
     /// The request that it waits for has come.
     ///
     /// # Panics
-    /// When it does not within 30 s.
+    /// When it does not within a minute.
     pub async fn sprung(self) -> Held {
-        let sprung = tokio::time::timeout(Duration::from_secs(30), self.0).await;
-        sprung.expect("the request comes within 30 s").expect("the proxy runs")
+        let sprung = tokio::time::timeout(Duration::from_secs(60), self.0).await;
+        sprung.expect("the request comes within a minute").expect("the proxy runs")
     }
 }
 
 impl Held {
     /// Lets it go on.
     pub fn go_on(self) {
-        // its connection may be gone
-        let _ = self.0.send(());
-    }
-}
-
-impl Armed {
-    /// Tells the test, and waits for it; false: the connection breaks.
-    async fn spring(self) -> bool {
-        let (go_on, told) = oneshot::channel();
-        self.sprung.send(Held(go_on)).is_ok() && told.await.is_ok()
+        self.0.send_replace(true);
     }
 }
 
@@ -108,7 +102,7 @@ impl Proxy {
     pub fn stop(&self, words: &[&str], stop: Stop) -> Trap {
         let (sprung, trap) = oneshot::channel();
         let words = words.iter().map(|word| (*word).to_owned()).collect();
-        self.faults.traps().push(Armed { words, stop, sprung });
+        lock(&self.faults.traps).push(Armed { words, stop, sprung });
         Trap(trap)
     }
 
@@ -137,7 +131,7 @@ async fn accept(listener: TcpListener, port: u16, faults: Arc<Faults>) {
     }
 }
 
-/// Ends, and closes both sides, when one side does, a reply is swallowed, or what a trap holds is given up.
+/// Ends, and closes both sides, when one side does, a reply is swallowed, or what is held is given up.
 async fn forward(mut client: TcpStream, mut server: TcpStream, faults: &Faults) -> std::io::Result<()> {
     let (mut request, mut reply) = (vec![0; 1 << 16], vec![0; 1 << 16]);
     let mut script = false;
@@ -150,15 +144,12 @@ async fn forward(mut client: TcpStream, mut server: TcpStream, faults: &Faults) 
                 n => {
                     script = request[..n].windows(4).any(|word| word == b"EVAL");
                     said.extend_from_slice(&request[..n]);
-                    if let Some(armed) = faults.spring(&said) {
-                        match armed.stop {
-                            Stop::Reply => trap = Some(armed),
-                            Stop::Request => {
-                                if !armed.spring().await {
-                                    return Ok(());
-                                }
-                            }
-                        }
+                    match faults.disarm(&said) {
+                        Some(armed) if armed.stop == Stop::Request => faults.spring(armed),
+                        armed => trap = armed.or(trap),
+                    }
+                    if !faults.passage().await {
+                        return Ok(());
                     }
                     server.write_all(&request[..n]).await?;
                 }
@@ -168,7 +159,10 @@ async fn forward(mut client: TcpStream, mut server: TcpStream, faults: &Faults) 
                 _ if script && reply[0] != b'-' && faults.take_one() => return Ok(()),
                 n => {
                     said.clear();
-                    if let Some(armed) = trap.take() && !armed.spring().await {
+                    if let Some(armed) = trap.take() {
+                        faults.spring(armed);
+                    }
+                    if !faults.passage().await {
                         return Ok(());
                     }
                     client.write_all(&reply[..n]).await?;
@@ -183,15 +177,34 @@ impl Faults {
         self.swallow.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok()
     }
 
-    fn traps(&self) -> MutexGuard<'_, Vec<Armed>> {
-        self.traps.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The trap for what was said, which is disarmed by that.
-    fn spring(&self, said: &[u8]) -> Option<Armed> {
+    fn disarm(&self, said: &[u8]) -> Option<Armed> {
         let has = |word: &String| said.windows(word.len()).any(|part| part == word.as_bytes());
-        let mut traps = self.traps();
+        let mut traps = lock(&self.traps);
+        traps.retain(|armed| !armed.sprung.is_closed());
         let sprung = traps.iter().position(|armed| armed.words.iter().all(has))?;
         Some(traps.swap_remove(sprung))
     }
+
+    fn spring(&self, armed: Armed) {
+        let (go_on, held) = watch::channel(false);
+        if armed.sprung.send(Held(go_on)).is_ok() {
+            *lock(&self.held) = Some(held);
+        }
+    }
+
+    /// Waits while something is held; false: it was given up.
+    async fn passage(&self) -> bool {
+        let Some(mut held) = lock(&self.held).clone() else { return true };
+        let goes_on = held.wait_for(|goes_on| *goes_on).await.is_ok();
+        let mut current = lock(&self.held);
+        if current.as_ref().is_some_and(|current| current.same_channel(&held)) {
+            *current = None;
+        }
+        goes_on
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
