@@ -14,6 +14,7 @@ mod limits;
 mod model;
 mod properties;
 mod queue;
+mod torture;
 mod traces;
 mod verdicts;
 mod worker;
