@@ -15,13 +15,13 @@ fn programs() -> Programs {
 async fn nothing_is_lost_and_nothing_made_twice_while_processes_die() {
     let only = vec![Kind::WorkerKill, Kind::RedisRewind, Kind::SqsUnanswered, Kind::SchedulerKill];
     let (length, gap) = (Duration::from_secs(28), Duration::from_secs(3));
-    let torture = Torture { length, gap, seed: 3, only: Some(only.clone()), programs: programs() };
+    let torture = Torture { length, gap, seed: 3, load: 0.4, only: Some(only.clone()), programs: programs() };
     let report = torture.run().await.unwrap();
     assert_eq!(report.violations, 0, "{report}");
     for kind in only {
         assert!(report.injected(kind) > 0, "{report}");
     }
-    assert!(report.ends.get("sent").is_some_and(|sent| *sent > 300), "{report}");
+    assert!(report.ends.get("sent").is_some_and(|sent| *sent > 100), "{report}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

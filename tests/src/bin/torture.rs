@@ -20,6 +20,9 @@ struct Args {
     /// What load and faults are drawn from; more than one: a run for each.
     #[arg(long, default_value = "1", value_delimiter = ',')]
     seed: Vec<u64>,
+    /// Part of the full load of 41 sends a second, for a machine that cannot carry it.
+    #[arg(long, default_value_t = 1.0)]
+    load: f64,
     /// Only faults of these kinds. `worker-outage` alone: a backlog of 10,000 at 100/s, and no worker for a minute.
     #[arg(long, value_delimiter = ',', value_parser = kind)]
     only: Option<Vec<Kind>>,
@@ -79,7 +82,14 @@ async fn run(args: Args) -> Result<ExitCode> {
     } else {
         for seed in args.seed {
             let length = Duration::from_secs_f64(args.minutes * 60.0);
-            let run = Torture { length, gap: GAP, seed, only: args.only.clone(), programs: programs.clone() };
+            let run = Torture {
+                length,
+                gap: GAP,
+                seed,
+                load: args.load,
+                only: args.only.clone(),
+                programs: programs.clone(),
+            };
             let report = run.run().await?;
             say(&if args.json { serde_json::to_string_pretty(&report)? } else { report.to_string() });
             violations += report.violations;

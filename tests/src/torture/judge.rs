@@ -23,6 +23,14 @@ pub(super) struct Violation {
     pub(super) class: Class,
 }
 
+impl Violation {
+    /// Its words up to a colon, without figures.
+    pub(super) fn kind(&self) -> String {
+        let words = self.what.split(':').next().unwrap_or_default();
+        words.chars().filter(|c| !c.is_ascii_digit()).collect()
+    }
+}
+
 /// Its column in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {

@@ -56,22 +56,25 @@ pub(super) type Drawn = (Offer, Option<Duration>);
 #[derive(Debug)]
 pub(super) struct Load {
     random: fastrand::Rng,
+    /// Of the full load.
+    part: f64,
     drawn: usize,
 }
 
 impl Load {
-    pub(super) fn new(seed: u64) -> Self {
-        Self { random: fastrand::Rng::with_seed(seed), drawn: 0 }
+    /// A part of the full load, which uses about two thirds of what may leave.
+    pub(super) fn new(seed: u64, part: f64) -> Self {
+        Self { random: fastrand::Rng::with_seed(seed), part, drawn: 0 }
     }
 
     /// What is offered in a step of this length that ends at `now_us`.
     pub(super) fn step(&mut self, length: Duration, now_us: u64) -> Vec<Drawn> {
         let mut offers = vec![];
         for (budget, lane, rate) in STREAMS {
-            let n = (rate * length.as_secs_f64() + self.random.f64()) as usize;
+            let n = (rate * self.part * length.as_secs_f64() + self.random.f64()) as usize;
             offers.extend((0..n).map(|_| self.draw(budget, lane, now_us)));
         }
-        if self.random.f64() < length.as_secs_f64() / CAMPAIGN.1.as_secs_f64() {
+        if self.random.f64() < self.part * length.as_secs_f64() / CAMPAIGN.1.as_secs_f64() {
             offers.extend((0..CAMPAIGN.0).map(|_| self.draw(LANES, "default", now_us)));
         }
         offers
@@ -116,7 +119,7 @@ mod tests {
     #[test]
     fn a_seed_draws_the_same_load_and_about_two_thirds_of_what_may_leave() {
         let draw = |seed| {
-            let mut load = Load::new(seed);
+            let mut load = Load::new(seed, 1.0);
             (0..6000u64).flat_map(|i| load.step(Duration::from_millis(50), i * 50_000)).collect::<Vec<_>>()
         };
         let offers = draw(7);

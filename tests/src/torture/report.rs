@@ -11,8 +11,8 @@ use super::inject::Injected;
 use super::journal::Journal;
 use super::judge::{Class, Judgement, blamed};
 
-/// Violations are told in detail up to so many.
-const DETAILED: usize = 10;
+/// So many violations of one kind are told in detail.
+const DETAILED: usize = 3;
 const TRACE_LINES: usize = 80;
 
 /// A run's report.
@@ -56,7 +56,9 @@ pub struct Report {
     pub faults: Vec<Row>,
     /// How many violations there are.
     pub violations: u64,
-    /// The first of them.
+    /// By kind.
+    pub violations_by: BTreeMap<String, u64>,
+    /// The first of each kind.
     pub details: Vec<Detail>,
 }
 
@@ -147,6 +149,14 @@ impl Report {
             after: blamed(evidence, violation).map(Kind::as_str),
             trace: violation.id.as_ref().map(|id| journal.trace(id, began_us)).unwrap_or_default(),
         };
+        let (mut violations_by, mut shown) = (BTreeMap::new(), vec![]);
+        for violation in &judgement.violations {
+            let so_far = violations_by.entry(violation.kind()).or_insert(0u64);
+            *so_far += 1;
+            if *so_far <= DETAILED as u64 {
+                shown.push(violation);
+            }
+        }
         let reserved: Vec<f64> = judgement.reserved_ms.iter().map(|ms| *ms as f64).collect();
         Self {
             offered: sends.len() as u64,
@@ -164,7 +174,8 @@ impl Report {
             reserved_wait_ms: Spread::of(&reserved),
             faults: rows(evidence, judgement),
             violations: judgement.violations.len() as u64,
-            details: judgement.violations.iter().take(DETAILED).map(detail).collect(),
+            violations_by,
+            details: shown.into_iter().map(detail).collect(),
             ..Self::default()
         }
     }
@@ -269,7 +280,7 @@ impl fmt::Display for Report {
         }
         writeln!(f, "  {:<34}{}", "from the claim to the provider", spread(&self.call_delay_ms))?;
         writeln!(f, "  {:<34}{}", "wait in the reserved lane", spread(&self.reserved_wait_ms))?;
-        writeln!(f, "  {:<34}{}", "calls lost or falsified by proxies", self.proxied)?;
+        writeln!(f, "  {:<34}{}", "calls that proxies spoiled", self.proxied)?;
         writeln!(f, "\n{}\n", self.table())?;
         for detail in &self.details {
             let after = detail.after.map(|kind| format!(" (after {kind})")).unwrap_or_default();
@@ -277,6 +288,7 @@ impl fmt::Display for Report {
             writeln!(f, "VIOLATION at {:.3} s{after}: {id} {}", detail.at_s, detail.what)?;
             detail.trace.iter().take(TRACE_LINES).try_for_each(|line| writeln!(f, "    {line}"))?;
         }
+        self.violations_by.iter().try_for_each(|(kind, n)| writeln!(f, "VIOLATIONS {n} x {kind}"))?;
         writeln!(f, "seed {}: {} violations", self.seed, self.violations)
     }
 }

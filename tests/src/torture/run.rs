@@ -18,7 +18,7 @@ use super::report::Report;
 use super::rig::{Programs, Rig};
 
 /// A fault-free end in which everything must come to its own.
-const DRAIN_LIMIT: Duration = Duration::from_secs(120);
+const DRAIN_LIMIT: Duration = Duration::from_secs(180);
 /// Load before the first fault and behind the last one.
 const WARM_UP: Duration = Duration::from_secs(4);
 /// A run of so long has an outage of all workers for a minute; a shorter one a shorter outage.
@@ -33,6 +33,8 @@ pub struct Torture {
     pub gap: Duration,
     /// Load, faults and their order are drawn from this.
     pub seed: u64,
+    /// Part of the full load, which is 41 sends a second in two budgets that may send 48 and 16.
+    pub load: f64,
     /// Only faults of these kinds; `None`: all.
     pub only: Option<Vec<Kind>>,
     /// The programs.
@@ -47,7 +49,7 @@ impl Torture {
     /// When something cannot be started or asked; what is wrong with the sends stands in the report.
     pub async fn run(&self) -> Result<Report> {
         let mut rig = Rig::start(&self.programs, budgets(), self.seed).await?;
-        let clerk = Clerk::start(rig.scheduler(), Load::new(self.seed), rig.journal.clone())?;
+        let clerk = Clerk::start(rig.scheduler(), Load::new(self.seed, self.load), rig.journal.clone())?;
         let began_us = now_us();
         clerk.draw(true);
         rest(&mut rig, WARM_UP).await;
