@@ -165,11 +165,11 @@ mod tests {
 
     #[test]
     fn a_claim_is_read_from_what_monitor_prints() {
-        let line = concat!(
-            r#"+1700000000.000042 [0 lua] "SET" "s{tt-a}r:tt-a-000123" "\x02\x00\x01\x00\x03\x00\x00\x00\x05\x00\x00"#,
-            r#"\x01\x00\x00\x00\x07\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\"\\\n\xff" "KEEPTTL""#,
-            "\r\n"
-        );
+        let (head, slot) = (r"\x02\x00\x01\x00\x03\x00\x00\x00\x05\x00\x00", r"\x01\x00\x00\x00\x07\x00\x00");
+        let (epoch_and_time, nonce) = (r"\x00".repeat(10), r#"\"\\\n\xff"#);
+        let record = format!("{head}{slot}{epoch_and_time}{nonce}");
+        let line =
+            format!("+1700000000.000042 [0 lua] \"SET\" \"s{{tt-a}}r:tt-a-000123\" \"{record}\" \"KEEPTTL\"\r\n");
         let (at_us, words) = read(line.as_bytes()).unwrap();
         assert_eq!((at_us, words.len()), (1_700_000_000_000_042, 4));
         let (id, record) = record_write(&words).unwrap();
