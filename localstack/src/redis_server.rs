@@ -19,7 +19,7 @@ const NAME: &str = "Redis";
 const START_LIMIT: Duration = Duration::from_secs(10);
 const OLDEST: (u32, u32) = (7, 0);
 
-/// A private Redis (or Valkey) on a free loopback port, in memory only. Dropping it kills it.
+/// A private Redis (or Valkey) on a free loopback port, in memory only unless it is durable. Dropping it kills it.
 #[derive(Debug)]
 pub struct RedisServer {
     process: Process,
@@ -27,6 +27,7 @@ pub struct RedisServer {
     version: String,
     port: u16,
     directory: TempDir,
+    durable: bool,
 }
 
 impl RedisServer {
@@ -50,25 +51,42 @@ impl RedisServer {
         Self::launch(program.into(), directory).await
     }
 
+    /// As [`start`](Self::start), but every write is in a file before it is answered, and a restart keeps the data.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub async fn start_durable() -> Result<RedisServer, StackError> {
+        let mut server = Self::start().await?;
+        server.durable = true;
+        server.restart().await?;
+        Ok(server)
+    }
+
     pub(crate) async fn launch(program: PathBuf, directory: TempDir) -> Result<RedisServer, StackError> {
         let version = fit_version(&program)?;
         let limit = Instant::now() + START_LIMIT;
         loop {
             let port = free_port()?;
-            let mut process = Process::start(arguments(&program, directory.path(), port)?)?;
+            let mut process = Process::start(arguments(&program, directory.path(), port, false)?)?;
             if wait_until_ready(&mut process, directory.path(), port, limit).await? {
-                return Ok(RedisServer { process, program, version, port, directory });
+                return Ok(RedisServer { process, program, version, port, directory, durable: false });
             }
         }
     }
 
-    /// Kills the server and starts it anew on the same port: all data is lost, as in a crash without persistence.
+    /// Kills the server, which is then away until it is started anew by [`restart`](Self::restart).
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    /// Kills the server and starts it anew on the same port: all data is lost, as in a crash without persistence, unless it is
+    /// durable.
     ///
     /// # Errors
     /// When it does not answer within 10 s, or another process took the port meanwhile.
     pub async fn restart(&mut self) -> Result<(), StackError> {
         self.process.kill();
-        let launch = arguments(&self.program, self.directory.path(), self.port)?;
+        let launch = arguments(&self.program, self.directory.path(), self.port, self.durable)?;
         self.process = Process::start(launch)?;
         let limit = Instant::now() + START_LIMIT;
         if wait_until_ready(&mut self.process, self.directory.path(), self.port, limit).await? {
@@ -135,14 +153,15 @@ fn parse_version(text: &str) -> Option<(String, (u32, u32))> {
     Some((version.to_owned(), release))
 }
 
-fn arguments(program: &Path, directory: &Path, port: u16) -> Result<Launch, StackError> {
+fn arguments(program: &Path, directory: &Path, port: u16, durable: bool) -> Result<Launch, StackError> {
     let directory = directory.canonicalize().context("resolve", directory)?;
     let port = port.to_string();
     let mut arguments: Vec<OsString> = [
         ["--port", &port],
         ["--bind", "127.0.0.1"],
         ["--save", ""],
-        ["--appendonly", "no"],
+        ["--appendonly", if durable { "yes" } else { "no" }],
+        ["--appendfsync", "always"],
         ["--maxmemory-policy", "noeviction"],
         // Tests make it slow with DEBUG SLEEP.
         ["--enable-debug-command", "local"],
@@ -255,6 +274,17 @@ mod tests {
         assert_eq!(server.port(), port);
         let value: Option<u32> = redis::cmd("GET").arg("a").query_async(&mut connection(&server).await).await.unwrap();
         assert_eq!(value, None);
+    }
+
+    #[tokio::test]
+    async fn a_durable_one_keeps_its_data_when_it_is_killed() {
+        let mut server = RedisServer::start_durable().await.unwrap();
+        let () = redis::cmd("SET").arg("a").arg(1).query_async(&mut connection(&server).await).await.unwrap();
+        server.kill();
+        assert_closes(server.port()).await;
+        server.restart().await.unwrap();
+        let value: Option<u32> = redis::cmd("GET").arg("a").query_async(&mut connection(&server).await).await.unwrap();
+        assert_eq!(value, Some(1));
     }
 
     /// Set for the test below when it plays the process that is killed: where to write the port.

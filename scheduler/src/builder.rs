@@ -1,11 +1,17 @@
 use std::env;
+use std::fmt;
+use std::sync::{Arc, Mutex};
 
 use aws_sdk_sqs::Client;
+use sendslot_shared::outage::{self, Outages};
+use sendslot_shared::policy_file::{PolicyFile, PolicyFileError};
 use sendslot_shared::queue::{self, Queue, QueueError};
+use sendslot_shared::redis_policy::{InvalidRedisPolicy, RedisPolicies};
 use sendslot_shared::store::{Store, StoreError};
 use sendslot_shared::time::Timer;
+use tokio::sync::Semaphore;
 
-use crate::Scheduler;
+use crate::scheduler::{Inner, Scheduler};
 
 /// Why a scheduler could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -24,10 +30,16 @@ pub enum ConfigError {
     /// The queue cannot be used.
     #[error(transparent)]
     Queue(#[from] QueueError),
+    /// `SENDSLOT_REDIS_POLICY` cannot be read.
+    #[error(transparent)]
+    RedisPolicy(#[from] InvalidRedisPolicy),
+    /// `SENDSLOT_POLICY_FILE` cannot be used.
+    #[error(transparent)]
+    PolicyFile(#[from] PolicyFileError),
 }
 
 /// Settings of a [`Scheduler`]. What is not set here comes from the environment.
-#[derive(Debug, Default)]
+#[derive(Default)]
 #[must_use]
 pub struct SchedulerBuilder {
     redis_url: Option<String>,
@@ -36,6 +48,16 @@ pub struct SchedulerBuilder {
     sqs: Option<Client>,
     timer: Option<Timer>,
     sends_in_flight: Option<usize>,
+    redis_policies: Option<RedisPolicies>,
+    start_without_redis: bool,
+    policy_file: Option<PolicyFile>,
+}
+
+impl fmt::Debug for SchedulerBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // the Redis URL may hold a password
+        f.debug_struct("SchedulerBuilder").field("queue_url", &self.queue_url).finish_non_exhaustive()
+    }
 }
 
 impl SchedulerBuilder {
@@ -75,6 +97,27 @@ impl SchedulerBuilder {
         self
     }
 
+    /// What becomes of sends while Redis cannot be asked. Else `SENDSLOT_REDIS_POLICY` (`hold`, `local:5`,
+    /// `codes=local:5,sendgrid/news=hold`), else all are held. Give the same to the workers.
+    pub fn redis_policies(mut self, policies: RedisPolicies) -> Self {
+        self.redis_policies = Some(policies);
+        self
+    }
+
+    /// Policies for budgets that have none in Redis, which may have lost them. Else those of the file that `SENDSLOT_POLICY_FILE`
+    /// names, as `sendslot budget get --json` prints them.
+    pub fn policy_file(mut self, policies: PolicyFile) -> Self {
+        self.policy_file = Some(policies);
+        self
+    }
+
+    /// Makes the scheduler though Redis does not answer yet: it accepts sends unbooked until it does. Not by default, since a
+    /// wrong address looks the same.
+    pub fn start_without_redis(mut self) -> Self {
+        self.start_without_redis = true;
+        self
+    }
+
     /// Makes the scheduler, and checks that Redis is there and new enough and that the queue exists.
     ///
     /// # Errors
@@ -100,9 +143,32 @@ impl SchedulerBuilder {
             None => queue::client_from_env().await,
         };
         let queue = Queue::new(client, url)?;
-        store.check().await?;
+        let redis_policies = match (self.redis_policies, env::var("SENDSLOT_REDIS_POLICY")) {
+            (Some(policies), _) => policies,
+            (None, Ok(text)) if !text.is_empty() => text.parse()?,
+            _ => RedisPolicies::default(),
+        };
+        let policy_file = match (self.policy_file, env::var("SENDSLOT_POLICY_FILE")) {
+            (Some(policies), _) => policies,
+            (None, Ok(path)) if !path.is_empty() => PolicyFile::read(path)?,
+            _ => PolicyFile::default(),
+        };
+        match store.check().await {
+            Err(error) if self.start_without_redis && outage::is_temporary(&error) => {}
+            checked => checked?,
+        }
         queue.check().await?;
         let timer = self.timer.unwrap_or(Timer::SQS);
-        Ok(Scheduler::assemble(store, queue, timer, self.sends_in_flight.unwrap_or(16)))
+        let in_flight = Semaphore::new(self.sends_in_flight.unwrap_or(16));
+        Ok(Scheduler(Arc::new(Inner {
+            store,
+            queue,
+            timer,
+            in_flight,
+            redis_policies,
+            policy_file,
+            outages: Outages::default(),
+            counters: Mutex::default(),
+        })))
     }
 }

@@ -17,7 +17,7 @@ pub enum ScheduleError {
     /// It was not booked, and says why and when. Nothing was written.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// Redis could not be asked. It may be booked; schedule it again.
+    /// Redis could not be asked, or refused the question. It may be booked; schedule it again.
     #[error(transparent)]
     Redis(#[from] StoreError),
     /// The body is not a dead letter of Sendslot. Nothing was booked.
@@ -26,4 +26,12 @@ pub enum ScheduleError {
     /// It is booked but not on the queue. The booking is kept; schedule it again with the same ID.
     #[error("booked, but not on the queue: {0}. Schedule it again with the same ID")]
     Queue(#[from] QueueError),
+    /// Neither Redis nor SQS could be asked. It may be booked; schedule it again.
+    #[error("neither booked nor on the queue: {redis}; {queue}. Schedule it again with the same ID")]
+    Nowhere {
+        /// Why it was not booked.
+        redis: StoreError,
+        /// Why it is not on the queue.
+        queue: QueueError,
+    },
 }

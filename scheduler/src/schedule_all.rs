@@ -6,15 +6,16 @@ use sendslot_shared::envelope::Envelope;
 use sendslot_shared::id::BudgetName;
 use sendslot_shared::message::{Draft, Message};
 use sendslot_shared::queue;
-use sendslot_shared::reserve::Booking;
+use sendslot_shared::reserve::{Booking, Refusal};
+use sendslot_shared::store::StoreError;
 
-use crate::{Booked, ScheduleError, Scheduler};
+use crate::{Booked, ScheduleError, Scheduled, Scheduler};
 
 /// Messages that are booked in one call, and calls in flight: at most CHUNK x CHUNKS messages are in memory.
 const CHUNK: usize = 100;
 const CHUNKS: usize = 6;
 
-type Outcome = Result<Booked, ScheduleError>;
+type Outcome = Result<Scheduled, ScheduleError>;
 
 pub(crate) fn schedule_all<S>(scheduler: Scheduler, messages: S) -> impl Stream<Item = Outcome> + use<S>
 where
@@ -51,38 +52,57 @@ async fn schedule_budget(
     drafts: Vec<(usize, Draft)>,
 ) -> Vec<(usize, Outcome)> {
     let refs: Vec<&Draft> = drafts.iter().map(|(_, draft)| draft).collect();
-    let answers = match scheduler.book_all(&budget, &refs).await {
-        Ok(answers) => answers,
-        Err(e) => return drafts.into_iter().map(|(i, _)| (i, Err(e.clone().into()))).collect(),
-    };
+    let answers = scheduler.book_all(&budget, &refs).await;
     let mut results = vec![];
-    let mut copies: Vec<(usize, String, Booking)> = vec![];
-    for ((i, draft), answer) in drafts.into_iter().zip(answers) {
-        match answer {
-            Err(refusal) => results.push((i, Err(refusal.into()))),
-            Ok(booking) => match Envelope::first(draft, booking.seq, booking.at).to_body() {
-                Ok(body) => copies.push((i, body, booking)),
-                Err(e) => results.push((i, Err(e.into()))),
-            },
+    let mut copies: Vec<(usize, String, Scheduled)> = vec![];
+    let mut take = |i: usize, copy: Result<(String, Scheduled), ScheduleError>| match copy {
+        Ok((body, scheduled)) => copies.push((i, body, scheduled)),
+        Err(error) => results.push((i, Err(error))),
+    };
+    let error = match answers {
+        Ok(answers) => {
+            for ((i, draft), answer) in drafts.into_iter().zip(answers) {
+                take(i, booked(draft, answer));
+            }
+            None
         }
-    }
-    results.extend(enqueue(scheduler, copies).await);
+        Err(error) => {
+            for (i, draft) in drafts {
+                take(i, scheduler.unbooked(draft, &error));
+            }
+            Some(error)
+        }
+    };
+    results.extend(enqueue(scheduler, copies, error).await);
     results
 }
 
-async fn enqueue(scheduler: &Scheduler, copies: Vec<(usize, String, Booking)>) -> Vec<(usize, Outcome)> {
+fn booked(draft: Draft, answer: Result<Booking, Refusal>) -> Result<(String, Scheduled), ScheduleError> {
+    let booking = answer?;
+    let body = Envelope::first(draft, booking.seq, booking.at).to_body()?;
+    Ok((body, Scheduled::Booked(Booked { booking })))
+}
+
+/// `redis`: why they are not booked, if they are not.
+async fn enqueue(
+    scheduler: &Scheduler,
+    copies: Vec<(usize, String, Scheduled)>,
+    redis: Option<StoreError>,
+) -> Vec<(usize, Outcome)> {
     let sizes: Vec<usize> = copies.iter().map(|(_, body, _)| body.len()).collect();
     let mut copies = copies.into_iter();
     let batches: Vec<Vec<_>> =
         queue::pack(&sizes).into_iter().map(|range| copies.by_ref().take(range.len()).collect()).collect();
-    let sent = batches.into_iter().map(|batch| async move {
-        let places: Vec<(usize, Booking)> = batch.iter().map(|(i, _, booking)| (*i, *booking)).collect();
-        let bodies = batch.into_iter().map(|(_, body, booking)| (body, booking)).collect();
+    let failed = |queue| match &redis {
+        Some(redis) => ScheduleError::Nowhere { redis: redis.clone(), queue },
+        None => queue.into(),
+    };
+    let sent = batches.into_iter().map(async |batch| {
+        let places: Vec<(usize, Scheduled)> = batch.iter().map(|(i, _, scheduled)| (*i, scheduled.clone())).collect();
+        let bodies = batch.into_iter().map(|(_, body, scheduled)| (body, scheduled)).collect();
         let results = scheduler.enqueue(bodies).await;
-        places
-            .into_iter()
-            .zip(results)
-            .map(|((i, booking), result)| (i, result.map(|()| Booked { booking }).map_err(ScheduleError::from)))
+        let outcome = |((i, scheduled), result): (_, Result<(), _>)| (i, result.map(|()| scheduled).map_err(failed));
+        places.into_iter().zip(results).map(outcome).collect::<Vec<_>>()
     });
     join_all(sent).await.into_iter().flatten().collect()
 }

@@ -1,21 +1,24 @@
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant as Monotonic, SystemTime};
+use std::time::{Duration, Instant as Monotonic};
 
 use futures_util::Stream;
 use sendslot_shared::cancel::{self, Cancelled};
 use sendslot_shared::envelope::Envelope;
 use sendslot_shared::id::{BudgetName, SendId};
 use sendslot_shared::message::{Draft, InvalidMessage, Message};
+use sendslot_shared::outage::{self, Ask, Outages};
+use sendslot_shared::policy_file::PolicyFile;
 use sendslot_shared::queue::{Entry, Queue, QueueError};
 use sendslot_shared::quote::{self, Quote, QuoteError, QuoteRequest};
-use sendslot_shared::reserve::{self, Booking, BoundBy, Refusal};
+use sendslot_shared::redis_policy::RedisPolicies;
+use sendslot_shared::reserve::{self, Booking, Refusal};
 use sendslot_shared::status::{self, SendStatus};
 use sendslot_shared::store::{Store, StoreError};
 use sendslot_shared::time::{Instant, Timer};
 use tokio::sync::Semaphore;
 
 use crate::builder::{ConfigError, SchedulerBuilder};
-use crate::{ScheduleError, schedule_all};
+use crate::{Booked, ScheduleError, Scheduled, schedule_all};
 
 /// Books slots and puts sends on SQS. Cheap to clone; clones share the connections.
 #[derive(Debug, Clone)]
@@ -24,10 +27,13 @@ pub struct Scheduler(pub(crate) Arc<Inner>);
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) store: Store,
-    queue: Queue,
-    timer: Timer,
-    in_flight: Semaphore,
-    counters: Mutex<Counters>,
+    pub(crate) queue: Queue,
+    pub(crate) timer: Timer,
+    pub(crate) in_flight: Semaphore,
+    pub(crate) redis_policies: RedisPolicies,
+    pub(crate) policy_file: PolicyFile,
+    pub(crate) outages: Outages,
+    pub(crate) counters: Mutex<Counters>,
 }
 
 /// What a scheduler has done so far, for metrics.
@@ -45,51 +51,10 @@ pub struct Counters {
     pub enqueue_calls: u64,
     /// Time spent in those calls, added up (they run side by side).
     pub enqueue_time: Duration,
-}
-
-/// A send that has its slot.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Booked {
-    pub(crate) booking: Booking,
-}
-
-impl Booked {
-    /// The slot's instant on Redis' clock, for people.
-    #[must_use]
-    pub fn at(&self) -> SystemTime {
-        self.booking.at.to_system_time()
-    }
-
-    /// How far the slot is ahead now, for programs: by Redis' clock at the booking and this process's monotonic clock
-    /// since. Zero when it has passed.
-    #[must_use]
-    pub fn wait(&self) -> Duration {
-        self.booking.wait()
-    }
-
-    /// 1 for the first booking of this send, and one more for each time it was booked again.
-    #[must_use]
-    pub fn seq(&self) -> u32 {
-        self.booking.seq
-    }
-
-    /// The slot as it is stored: the second (since 1970) and the units booked before it in that second.
-    #[must_use]
-    pub fn slot(&self) -> (u32, u32) {
-        self.booking.slot
-    }
-
-    /// Which rule kept the slot from being earlier; `None` for a booking that stood before.
-    #[must_use]
-    pub fn bound_by(&self) -> Option<BoundBy> {
-        self.booking.bound_by
-    }
-
-    /// The send was booked before: this is the booking that stands.
-    #[must_use]
-    pub fn was_booked(&self) -> bool {
-        self.booking.existing
-    }
+    /// Sends that were accepted unbooked. Metric `sendslot.unbooked`.
+    pub unbooked: u64,
+    /// Questions that Redis could not be asked or refused. Metric `sendslot.redis_unavailable`.
+    pub redis_unavailable: u64,
 }
 
 impl Scheduler {
@@ -124,11 +89,6 @@ impl Scheduler {
         SchedulerBuilder::default()
     }
 
-    pub(crate) fn assemble(store: Store, queue: Queue, timer: Timer, in_flight: usize) -> Self {
-        let in_flight = Semaphore::new(in_flight);
-        Self(Arc::new(Inner { store, queue, timer, in_flight, counters: Mutex::default() }))
-    }
-
     /// What this scheduler and its clones have done so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
@@ -139,13 +99,16 @@ impl Scheduler {
         change(&mut self.0.counters.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Books the next free slot for one message and puts it on SQS until then.
+    /// Books the next free slot for one message and puts it on SQS until then. While Redis cannot be asked, the message is put
+    /// on SQS all the same, and the answer says so. Errors that need people (a script error, out of memory) are never such an
+    /// outage.
     ///
     /// ```no_run
-    /// # use sendslot_scheduler::{Message, Refusal, ScheduleError, Scheduler};
+    /// # use sendslot_scheduler::{Message, Refusal, ScheduleError, Scheduled, Scheduler};
     /// # async fn example(scheduler: Scheduler) -> Result<(), ScheduleError> {
     /// match scheduler.schedule(Message::new("sendgrid", "order-17", "hello")).await {
-    ///     Ok(booked) => println!("leaves in {:?}", booked.wait()),
+    ///     Ok(Scheduled::Booked(booked)) => println!("leaves in {:?}", booked.wait()),
+    ///     Ok(Scheduled::Unbooked { .. }) => println!("leaves when Redis can be asked again"),
     ///     Err(ScheduleError::Refused(Refusal::AlreadySent)) => println!("was sent before"),
     ///     Err(other) => return Err(other),
     /// }
@@ -156,13 +119,21 @@ impl Scheduler {
     /// # Errors
     /// [`ScheduleError`]; after any of them the same ID can be scheduled again.
     #[tracing::instrument(name = "schedule", skip_all, fields(budget = message.budget(), id = message.id()))]
-    pub async fn schedule(&self, message: Message) -> Result<Booked, ScheduleError> {
+    pub async fn schedule(&self, message: Message) -> Result<Scheduled, ScheduleError> {
         let draft = prepare(message)?;
-        let booking = self.book(&draft).await?;
-        let envelope = Envelope::first(draft, booking.seq, booking.at);
-        let results = self.enqueue(vec![(envelope.to_body()?, booking)]).await;
-        results.into_iter().collect::<Result<(), _>>()?;
-        Ok(Booked { booking })
+        match self.book_all(&draft.budget, &[&draft]).await {
+            Ok(mut answers) => {
+                let booking = answers.pop().unwrap_or(Err(Refusal::UnknownBudget))?;
+                self.enqueue_first(draft, booking).await.map(Scheduled::Booked)
+            }
+            Err(error) => {
+                let (copy, scheduled) = self.unbooked(draft, &error)?;
+                let results = self.enqueue(vec![(copy, scheduled.clone())]).await;
+                let taken = results.into_iter().collect::<Result<(), _>>();
+                taken.map_err(|queue| ScheduleError::Nowhere { redis: error, queue })?;
+                Ok(scheduled)
+            }
+        }
     }
 
     /// Schedules a stream of messages: per-send results in the order given, bounded memory, bookings and
@@ -182,7 +153,7 @@ impl Scheduler {
     /// }
     /// # }
     /// ```
-    pub fn schedule_all<S>(&self, messages: S) -> impl Stream<Item = Result<Booked, ScheduleError>> + use<S>
+    pub fn schedule_all<S>(&self, messages: S) -> impl Stream<Item = Result<Scheduled, ScheduleError>> + use<S>
     where
         S: Stream<Item = Message>,
     {
@@ -204,7 +175,8 @@ impl Scheduler {
     /// [`ScheduleError`], but for [`ScheduleError::Queue`].
     pub async fn reserve(&self, message: Message) -> Result<Booked, ScheduleError> {
         let draft = prepare(message)?;
-        Ok(Booked { booking: self.book(&draft).await? })
+        let mut answers = self.book_all(&draft.budget, &[&draft]).await?;
+        Ok(Booked { booking: answers.pop().unwrap_or(Err(Refusal::UnknownBudget))? })
     }
 
     /// What Redis knows of a send; `None` when it knows nothing (never scheduled, or ended longer ago than the policy's
@@ -225,7 +197,7 @@ impl Scheduler {
     /// [`ScheduleError::Invalid`] for names that are none, [`Refusal::UnknownBudget`], [`ScheduleError::Redis`].
     pub async fn status(&self, budget: &str, id: &str) -> Result<Option<SendStatus>, ScheduleError> {
         let (budget, id) = names(budget, id)?;
-        let (known, send) = status::status(&self.0.store, &budget, &id).await?;
+        let (known, send) = self.ask(&budget, status::status(&self.0.store, &budget, &id)).await?;
         if send.is_none() && !known.has_policy {
             return Err(Refusal::UnknownBudget.into());
         }
@@ -248,7 +220,7 @@ impl Scheduler {
     /// [`ScheduleError::Invalid`] for names that are none, [`ScheduleError::Redis`]; asking again is safe.
     pub async fn cancel(&self, budget: &str, id: &str) -> Result<Cancelled, ScheduleError> {
         let (budget, id) = names(budget, id)?;
-        Ok(cancel::cancel(&self.0.store, &budget, &id).await?)
+        Ok(self.ask(&budget, cancel::cancel(&self.0.store, &budget, &id)).await?)
     }
 
     /// When a number of sends would leave if they were offered now. Nothing is booked: what others book in the meantime comes
@@ -267,7 +239,13 @@ impl Scheduler {
     /// [`QuoteError`].
     pub async fn quote(&self, budget: &str, request: QuoteRequest) -> Result<Quote, QuoteError> {
         let budget = BudgetName::new(budget).map_err(|_| QuoteError::UnknownBudget)?;
-        quote::quote(&self.0.store, &budget, &request).await
+        let question = async {
+            match quote::quote(&self.0.store, &budget, &request).await {
+                Err(QuoteError::Store(error)) => Err(error),
+                answer => Ok(answer),
+            }
+        };
+        self.ask(&budget, question).await?
     }
 
     /// Books a dead letter anew and puts it on SQS: a new slot, never a burst. `body` is the dead letter's, unchanged. A send that
@@ -278,16 +256,53 @@ impl Scheduler {
     /// [`Scheduler::schedule`] answers.
     pub async fn redrive(&self, body: &str) -> Result<Booked, ScheduleError> {
         let envelope = Envelope::from_body(body).map_err(ScheduleError::DeadLetter)?;
-        let booking = reserve::redrive(&self.0.store, &envelope.draft).await??;
-        let envelope = Envelope::first(envelope.draft, booking.seq, booking.at);
-        let results = self.enqueue(vec![(envelope.to_body()?, booking)]).await;
-        results.into_iter().collect::<Result<(), _>>()?;
-        Ok(Booked { booking })
+        let draft = envelope.draft;
+        let booking = self.ask(&draft.budget, reserve::redrive(&self.0.store, &draft)).await??;
+        self.enqueue_first(draft, booking).await
     }
 
-    async fn book(&self, draft: &Draft) -> Result<Booking, ScheduleError> {
-        let mut answers = self.book_all(&draft.budget, &[draft]).await?;
-        Ok(answers.pop().unwrap_or(Err(Refusal::UnknownBudget))?)
+    async fn enqueue_first(&self, draft: Draft, booking: Booking) -> Result<Booked, ScheduleError> {
+        let body = Envelope::first(draft, booking.seq, booking.at).to_body()?;
+        let booked = Booked { booking };
+        let results = self.enqueue(vec![(body, Scheduled::Booked(booked.clone()))]).await;
+        results.into_iter().collect::<Result<(), _>>()?;
+        Ok(booked)
+    }
+
+    /// The copy of a send that Redis could not be asked for.
+    ///
+    /// # Errors
+    /// The error itself, when it is no outage.
+    pub(crate) fn unbooked(&self, draft: Draft, error: &StoreError) -> Result<(String, Scheduled), ScheduleError> {
+        if !outage::is_temporary(error) {
+            return Err(error.clone().into());
+        }
+        let policy = self.0.redis_policies.of(&draft.budget, &draft.lane);
+        self.0.outages.concerns(&draft.budget, &draft.lane, policy, error);
+        Ok((Envelope::unbooked(draft).to_body()?, Scheduled::Unbooked { policy }))
+    }
+
+    /// Asks Redis, or fails at once while it is known to be away.
+    async fn ask<T>(
+        &self,
+        budget: &BudgetName,
+        question: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let outages = &self.0.outages;
+        let answer = match outages.may_ask(budget) {
+            Ask::Yes => {
+                let answer = question.await;
+                outages.asked(budget, &answer);
+                answer
+            }
+            Ask::No(error) => Err(error),
+            Ask::Probe(error) => {
+                tokio::spawn(probe(self.clone(), budget.clone()));
+                Err(error)
+            }
+        };
+        self.count(|c| c.redis_unavailable += u64::from(answer.is_err()));
+        answer
     }
 
     /// Books up to 500 drafts of one budget in one call.
@@ -297,7 +312,13 @@ impl Scheduler {
         drafts: &[&Draft],
     ) -> Result<Vec<Result<Booking, Refusal>>, StoreError> {
         let began = Monotonic::now();
-        let answers = reserve::reserve(&self.0.store, budget, drafts).await;
+        let Inner { store, policy_file, .. } = &*self.0;
+        let mut answers = self.ask(budget, reserve::reserve(store, budget, drafts)).await;
+        // Redis may have lost the policy
+        let unknown = matches!(answers.as_deref(), Ok([Err(Refusal::UnknownBudget), ..]));
+        if unknown && policy_file.seed(store, budget).await.is_ok_and(|seeded| seeded) {
+            answers = self.ask(budget, reserve::reserve(store, budget, drafts)).await;
+        }
         self.count(|c| {
             c.reserve_calls += 1;
             c.reserve_time += began.elapsed();
@@ -306,20 +327,29 @@ impl Scheduler {
         answers
     }
 
-    /// Sends bodies that are booked; their delays are computed now, at the moment of sending.
-    pub(crate) async fn enqueue(&self, copies: Vec<(String, Booking)>) -> Vec<Result<(), QueueError>> {
+    /// Sends bodies; their delays are computed now, at the moment of sending.
+    pub(crate) async fn enqueue(&self, copies: Vec<(String, Scheduled)>) -> Vec<Result<(), QueueError>> {
         let _permit = self.0.in_flight.acquire().await;
+        let booked: Vec<bool> = copies.iter().map(|(_, scheduled)| matches!(scheduled, Scheduled::Booked(_))).collect();
         let entries: Vec<Entry> =
-            copies.into_iter().map(|(body, booking)| Entry { body, delay: booking.delay(self.0.timer) }).collect();
+            copies.into_iter().map(|(body, scheduled)| Entry { body, delay: scheduled.delay(self.0.timer) }).collect();
         let began = Monotonic::now();
         let results = self.0.queue.send_batch(&entries).await;
         self.count(|c| {
             c.enqueue_calls += 1;
             c.enqueue_time += began.elapsed();
             c.enqueued += results.iter().filter(|r| r.is_ok()).count() as u64;
+            c.unbooked += results.iter().zip(booked).filter(|(r, booked)| r.is_ok() && !booked).count() as u64;
         });
         results
     }
+}
+
+/// Sees whether Redis is back, for all callers: by a script on the budget's own keys, which a replica would refuse.
+async fn probe(scheduler: Scheduler, budget: BudgetName) {
+    let Ok(any) = SendId::new("probe") else { return };
+    let answer = status::status(&scheduler.0.store, &budget, &any).await;
+    scheduler.0.outages.asked(&budget, &answer);
 }
 
 fn names(budget: &str, id: &str) -> Result<(BudgetName, SendId), InvalidMessage> {

@@ -32,8 +32,28 @@ pub enum BudgetError {
 /// # Errors
 /// [`BudgetError`]; after [`BudgetError::Invalid`] nothing was changed.
 pub async fn set(store: &Store, budget: &BudgetName, policy: &Policy) -> Result<(u64, Compiled), BudgetError> {
+    write(store, budget, policy, false).await
+}
+
+/// Sets a budget's policy only if it has none; whether it was set.
+///
+/// # Errors
+/// [`BudgetError`], as [`set`].
+pub async fn seed(store: &Store, budget: &BudgetName, policy: &Policy) -> Result<bool, BudgetError> {
+    Ok(write(store, budget, policy, true).await?.0 > 0)
+}
+
+async fn write(
+    store: &Store,
+    budget: &BudgetName,
+    policy: &Policy,
+    only_if_none: bool,
+) -> Result<(u64, Compiled), BudgetError> {
     let compiled = policy.compile()?;
     let mut args = policy.tables(&compiled).to_vec();
+    if only_if_none {
+        args.extend([b"seed".to_vec(), vec![]]);
+    }
     for (name, value) in policy.settings() {
         args.push(name.as_bytes().to_vec());
         args.push(value.into_bytes());

@@ -36,19 +36,22 @@ pub struct PendingReport {
     pub nonce: u32,
     /// How its call ended; `not_started` when even its claim may not have been heard.
     pub ending: Ending,
+    /// The call was made without a claim, since Redis could not be asked (policy `local`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unclaimed: bool,
 }
 
 /// Why a body is not an envelope.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidEnvelope {
-    /// Not the JSON of an envelope.
+    /// Not the JSON of an envelope; what is wrong with it, without anything it says.
     #[error("the body is not a Sendslot envelope: {0}")]
-    Json(#[from] serde_json::Error),
+    Json(String),
     /// A newer or older version of the format.
     #[error("the body is a Sendslot envelope of version {0}, this worker reads version 1")]
     Version(u32),
     /// The payload or the digest cannot be read.
-    #[error("the envelope's {0} cannot be read")]
+    #[error("the envelope's {0} cannot be read or does not fit the rest")]
     Field(&'static str),
 }
 
@@ -95,6 +98,12 @@ pub fn fresh_tag() -> u32 {
 }
 
 impl Envelope {
+    /// The first copy of a send that has no booking, since Redis could not be asked: the claim books it.
+    #[must_use]
+    pub fn unbooked(draft: Draft) -> Self {
+        Self { draft, seq: 0, tag: fresh_tag(), at: None, report: None }
+    }
+
     /// The first copy of a booking, with a fresh tag.
     #[must_use]
     pub fn first(draft: Draft, seq: u32, at: Instant) -> Self {
@@ -141,11 +150,11 @@ impl Envelope {
         struct Version {
             v: u32,
         }
-        let Version { v } = serde_json::from_str(body)?;
+        let Version { v } = parse(body)?;
         if v != 1 {
             return Err(InvalidEnvelope::Version(v));
         }
-        let wire: Wire = serde_json::from_str(body)?;
+        let wire: Wire = parse(body)?;
         let payload = match (wire.text, wire.base64) {
             (Some(text), None) => text.into_bytes(),
             (None, Some(text)) => STANDARD.decode(text).map_err(|_| InvalidEnvelope::Field("base64"))?,
@@ -173,7 +182,34 @@ impl Envelope {
             recipient,
             digest,
         };
+        // edited by hand: other content needs another ID
+        if draft.own_digest() != digest {
+            return Err(InvalidEnvelope::Field("digest"));
+        }
         Ok(Self { draft, seq: wire.seq, tag: wire.tag, at: wire.at_us, report: wire.report })
+    }
+}
+
+fn parse<'a, T: Deserialize<'a>>(body: &'a str) -> Result<T, InvalidEnvelope> {
+    serde_json::from_str(body).map_err(|e| InvalidEnvelope::Json(json_error(&e)))
+}
+
+/// What a JSON error says, without the values that it repeats: they may be a payload or a recipient.
+#[must_use]
+pub fn json_error(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    let words = text.strip_suffix(&place).unwrap_or(&text);
+    if !error.is_data() || words.starts_with("missing field") || words.starts_with("unknown field") {
+        return text;
+    }
+    // `invalid type: string "…", expected u32`: what was expected is the program's own
+    match (words.find(['`', '"']), words.rsplit_once(", expected ")) {
+        (Some(value), Some((_, expected))) if words.starts_with("invalid ") && value > 0 => {
+            format!("{}, expected {expected}{place}", words[..value].trim_end())
+        }
+        (None, Some(_)) => text,
+        _ => format!("a value that cannot be{place}"),
     }
 }
 

@@ -16,3 +16,59 @@ pub(crate) fn record(budget: &BudgetName, id: &SendId) -> String {
 
 /// The set of all budgets that have a policy.
 pub(crate) const BUDGETS: &str = "sendslot:budgets";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn budgets() -> impl Strategy<Value = BudgetName> {
+        "[a-z0-9._-]{1,64}".prop_map(|name| BudgetName::new(name).unwrap())
+    }
+
+    /// IDs that try to look like something else, and any others.
+    fn ids() -> impl Strategy<Value = SendId> {
+        let odd =
+            prop::sample::select(vec!["{", "}", "s{b}", "{}", ":", "r:", " ", "\n", "cal", "policy", "é", "\0", "h:"]);
+        let mixed = prop::collection::vec(odd, 1..40).prop_map(|parts| parts.concat());
+        let text = prop_oneof![mixed, any::<String>(), Just("é".repeat(128))];
+        text.prop_filter_map("an ID", |text| SendId::new(text).ok())
+    }
+
+    /// Redis Cluster: from the first `{` to the first `}` behind it, if anything is between.
+    fn hash_tag(key: &str) -> &str {
+        let inside = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(inside, _)| inside);
+        inside.filter(|inside| !inside.is_empty()).unwrap_or(key)
+    }
+
+    /// All keys of a budget with these IDs, those that the scripts derive as well (ARCHITECTURE.md, Keys).
+    fn keys(budget: &BudgetName, ids: &[SendId]) -> BTreeSet<String> {
+        let prefix = calendar(budget).strip_suffix("cal").unwrap().to_owned();
+        let mut keys = BTreeSet::from([calendar(budget), policy(budget)]);
+        for id in ids {
+            let record = record(budget, id);
+            // as record.lua does
+            keys.insert(format!("{prefix}h:{}", &record[prefix.len() + 2..]));
+            keys.insert(record);
+        }
+        keys.extend(
+            ["lu:a", "holes", "pre", "q:0:0", "sp:12345678", "full:1/1:0:1", "hints"].map(|k| prefix.clone() + k),
+        );
+        keys
+    }
+
+    proptest! {
+        #[test]
+        fn no_id_reaches_another_key(a in budgets(), b in budgets(), ids in prop::collection::vec(ids(), 1..8)) {
+            let ids: Vec<SendId> = ids.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
+            let (of_a, of_b) = (keys(&a, &ids), keys(&b, &ids));
+            prop_assert_eq!(of_a.len(), 2 + 2 * ids.len() + 7, "each is a key of its own");
+            for key in &of_a {
+                prop_assert_eq!(hash_tag(key), a.as_str());
+                prop_assert!(key != BUDGETS);
+            }
+            prop_assert!(a == b || of_a.is_disjoint(&of_b));
+        }
+    }
+}

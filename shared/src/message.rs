@@ -1,5 +1,6 @@
 //! A message to be sent, as a caller gives it.
 
+use std::fmt;
 use std::time::SystemTime;
 
 use sha2::{Digest as _, Sha256};
@@ -7,8 +8,9 @@ use sha2::{Digest as _, Sha256};
 use crate::id::{BudgetName, InvalidName, LaneName, SendId};
 use crate::time::Instant;
 
-/// A message to be delivered once through a budget. Nothing is checked before it is scheduled.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A message to be delivered once through a budget. Nothing is checked before it is scheduled. Payload and recipient are left
+/// out when it is printed.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Message {
     budget: String,
     id: String,
@@ -18,6 +20,22 @@ pub struct Message {
     not_before: Option<SystemTime>,
     deadline: Option<SystemTime>,
     recipient: Option<String>,
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { budget, id, payload, lane, cost, not_before, deadline, recipient } = self;
+        f.debug_struct("Message")
+            .field("budget", budget)
+            .field("id", id)
+            .field("payload_bytes", &payload.len())
+            .field("lane", lane)
+            .field("cost", cost)
+            .field("not_before", not_before)
+            .field("deadline", deadline)
+            .field("has_recipient", &recipient.is_some())
+            .finish()
+    }
 }
 
 impl Message {
@@ -151,9 +169,15 @@ pub enum InvalidMessage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Digest(pub [u8; 8]);
 
-/// A recipient's key, in 8 bytes of its SHA-256.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// A recipient's key, in 8 bytes of its SHA-256; too few people have a number for that to be a secret, so it is not printed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Recipient(pub [u8; 8]);
+
+impl fmt::Debug for Recipient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Recipient(…)")
+    }
+}
 
 impl Recipient {
     fn new(key: &str) -> Self {
@@ -165,8 +189,8 @@ impl Recipient {
     }
 }
 
-/// A checked message.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A checked message. Its payload is left out when it is printed.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Draft {
     /// The budget.
     pub budget: BudgetName,
@@ -188,7 +212,29 @@ pub struct Draft {
     pub digest: Digest,
 }
 
+impl fmt::Debug for Draft {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { budget, id, lane, payload, cost, not_before, deadline, recipient, digest } = self;
+        f.debug_struct("Draft")
+            .field("budget", budget)
+            .field("id", id)
+            .field("lane", lane)
+            .field("payload_bytes", &payload.len())
+            .field("cost", cost)
+            .field("not_before", not_before)
+            .field("deadline", deadline)
+            .field("recipient", recipient)
+            .field("digest", digest)
+            .finish()
+    }
+}
+
 impl Draft {
+    /// The digest of what the draft holds.
+    pub(crate) fn own_digest(&self) -> Digest {
+        digest(&self.payload, self.cost, self.lane.as_str(), self.not_before, self.deadline, self.recipient)
+    }
+
     /// Whether scripts have to be told more than the fixed fields: a lane by name, a recipient, flags.
     pub(crate) fn extended(&self, flags: u8) -> bool {
         flags > 0 || self.recipient.is_some() || self.lane.as_str() != LaneName::DEFAULT

@@ -1,5 +1,6 @@
 //! The SQS side: one standard queue, its batches, delays and errors.
 
+use std::fmt;
 use std::time::Duration;
 
 use aws_sdk_sqs::Client;
@@ -60,8 +61,8 @@ impl QueueError {
     }
 }
 
-/// One message to be put on the queue.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// One message to be put on the queue. Its body is left out when it is printed.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Entry {
     /// The body, at most 1 MiB.
     pub body: String,
@@ -69,11 +70,24 @@ pub struct Entry {
     pub delay: DelaySeconds,
 }
 
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { body, delay } = self;
+        f.debug_struct("Entry").field("body_bytes", &body.len()).field("delay", delay).finish()
+    }
+}
+
 /// A standard queue.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Queue {
     client: Client,
     url: String,
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue").field("url", &self.url).finish_non_exhaustive()
+    }
 }
 
 impl Queue {

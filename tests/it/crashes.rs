@@ -313,6 +313,7 @@ async fn caller_gone(name: &'static str, stop: Stop) -> Scene {
     assert!(call.await.unwrap_err().is_cancelled());
     drop(held);
     let booked = scene.pipeline.scheduler.schedule(again).await.unwrap();
+    let booked = booked.booked().expect("Redis is there");
     assert_eq!((booked.was_booked(), booked.seq()), (true, 1), "the booking that stands");
     scene
 }

@@ -12,7 +12,9 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use futures_util::{StreamExt as _, stream};
-use sendslot_scheduler::{Booked, ConfigError, InvalidMessage, Message, QueueError, Refusal, ScheduleError, Scheduler};
+use sendslot_scheduler::{
+    Booked, ConfigError, InvalidMessage, Message, QueueError, Refusal, ScheduleError, Scheduled, Scheduler,
+};
 use sendslot_shared::envelope::Envelope;
 use sendslot_shared::id::SendId;
 use sendslot_shared::status;
@@ -33,7 +35,12 @@ async fn scheduler_with(bench: &Bench, sqs: Client, url: &str) -> Scheduler {
 }
 
 async fn schedule_all(scheduler: &Scheduler, messages: Vec<Message>) -> Vec<Result<Booked, ScheduleError>> {
-    scheduler.schedule_all(stream::iter(messages)).collect().await
+    let booked = |scheduled: Scheduled| scheduled.booked().expect("Redis is there");
+    scheduler.schedule_all(stream::iter(messages)).map(|result| result.map(booked)).collect().await
+}
+
+async fn schedule(scheduler: &Scheduler, message: Message) -> Booked {
+    scheduler.schedule(message).await.unwrap().booked().expect("Redis is there")
 }
 
 fn message(id: impl Into<String>) -> Message {
@@ -207,7 +214,7 @@ async fn what_is_booked_while_sqs_is_down_is_enqueued_at_the_same_slot_later() {
     assert!(results.len() == 3 && results.iter().all(|r| matches!(r, Err(ScheduleError::Queue(_)))), "{results:?}");
     assert_eq!((bench.keys("*r:*").await.len(), queue.len().await), (4, 0));
     let kept = good.status("b", "one").await.unwrap().unwrap();
-    let again = good.schedule(message("one")).await.unwrap();
+    let again = schedule(&good, message("one")).await;
     assert_eq!((again.slot(), again.seq(), again.was_booked()), (kept.slot, 1, true));
     assert!(schedule_all(&good, many()).await.iter().all(|r| r.as_ref().is_ok_and(Booked::was_booked)));
     assert_eq!((bench.keys("*r:*").await.len(), queue.len().await), (4, 4));
@@ -306,7 +313,7 @@ async fn a_copy_carries_what_was_booked() {
     let (bench, queue) = (Bench::start().await, TestQueue::create("q-copy").await);
     let scheduler = scheduler(&bench, &queue).await;
     let given = message("a").cost(3);
-    let booked = scheduler.schedule(given.clone()).await.unwrap();
+    let booked = schedule(&scheduler, given.clone()).await;
     let copy = queue.receive(1).await.remove(0);
     assert_eq!((copy.seq, copy.at.unwrap().to_system_time()), (booked.seq(), booked.at()));
     assert_eq!((copy.draft, copy.report), (given.check().unwrap(), None));
@@ -332,7 +339,7 @@ async fn a_queues_default_delay_delays_nothing() {
     let delay = HashMap::from([(QueueAttributeName::DelaySeconds, "5".to_owned())]);
     queue.sqs.set_queue_attributes().queue_url(&queue.url).set_attributes(Some(delay)).send().await.unwrap();
     let scheduler = scheduler(&bench, &queue).await;
-    let booked = scheduler.schedule(message("single")).await.unwrap();
+    let booked = schedule(&scheduler, message("single")).await;
     assert!(booked.wait() < Duration::from_secs(1), "{booked:?}");
     assert_eq!(queue.depth().await, (1, 0), "visible at once");
     let results = schedule_all(&scheduler, (0..12).map(|i| message(format!("m{i}"))).collect()).await;

@@ -15,7 +15,9 @@ use sendslot_shared::store::Store;
 use sendslot_shared::time::Timer;
 use sendslot_tests::per_second;
 use sendslot_tests::queues::{TestQueue, localstack};
-use sendslot_worker::{Backoff, BatchError, Outcome, Outgoing, Provider, Worker, WorkerConfig};
+use sendslot_worker::{
+    Backoff, BatchError, Outcome, Outgoing, PolicyFile, Provider, RedisPolicies, Worker, WorkerConfig,
+};
 
 /// Remembers what it was asked to send; panics at an ID that says so.
 #[derive(Clone, Default)]
@@ -57,6 +59,8 @@ impl Bench {
             timer,
             backoff: Backoff::default(),
             hold: Duration::from_secs(1),
+            redis_policies: RedisPolicies::default(),
+            policy_file: PolicyFile::default(),
         };
         let scheduler = builder.build().await.unwrap();
         Self { queue, dead, scheduler, config, recorder: Recorder::default(), budget }
@@ -173,7 +177,7 @@ async fn a_claim_that_was_heard_though_its_worker_gave_up_is_given_back() {
     let claim = Claim { envelope: &copies[0], nonce: 77, lease: Duration::from_secs(30) };
     let verdict = claim::claim(&bench.config.store, claim).await.unwrap().verdict;
     assert!(matches!(verdict, Verdict::Send { .. }), "{verdict:?}");
-    copies[0].report = Some(PendingReport { nonce: 77, ending: Ending::NotStarted });
+    copies[0].report = Some(PendingReport { nonce: 77, ending: Ending::NotStarted, unclaimed: false });
     assert_eq!(handle(&bench.worker(), &bodies(&copies)).await, r#"{"batchItemFailures":[]}"#);
     let status = bench.scheduler.status(bench.budget, "a").await.unwrap().unwrap();
     assert_eq!((status.state, status.attempts, status.seq), (SendState::Booked, 0, 2));
@@ -188,7 +192,7 @@ async fn a_send_that_could_not_be_settled_is_settled_when_it_comes_back() {
     // model A13
     let bench = Bench::start("worker-settle", Timer::SQS).await;
     let mut copies = bench.copies(&["a"]).await;
-    copies[0].report = Some(PendingReport { nonce: 5, ending: Ending::Sent });
+    copies[0].report = Some(PendingReport { nonce: 5, ending: Ending::Sent, unclaimed: false });
     assert_eq!(handle(&bench.worker(), &bodies(&copies)).await, r#"{"batchItemFailures":[]}"#);
     assert_eq!(bench.state("a").await, SendState::Sent);
     assert!(bench.sent().is_empty(), "it is not sent again");
@@ -212,7 +216,7 @@ async fn a_wait_beyond_the_timer_hops_with_the_remainder_first() {
     let bench = Bench::start("worker-hop", timer).await;
     let slot = SystemTime::now() + Duration::from_secs(9);
     let booked = bench.scheduler.schedule(bench.message("a").not_before(slot)).await.unwrap();
-    let at = Instant::now() + booked.wait();
+    let at = Instant::now() + booked.wait().expect("a slot");
     let began = Instant::now();
     let mut surfaced = vec![];
     while bench.sent().is_empty() {

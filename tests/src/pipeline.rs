@@ -1,5 +1,6 @@
 //! The whole way: scheduler, Redis, SQS, event source, the real worker binary and a strict provider.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use aws_sdk_sqs::Client;
 use aws_sdk_sqs::types::QueueAttributeName::{
     ApproximateNumberOfMessages, ApproximateNumberOfMessagesDelayed, ApproximateNumberOfMessagesNotVisible,
 };
-use sendslot_localstack::event_source::{EventSource, EventSourceOptions};
+use sendslot_localstack::event_source::{EventSource, EventSourceOptions, WorkerLog};
 use sendslot_localstack::provider::{Arrival, ProviderOptions, StrictProvider};
 use sendslot_localstack::{QueueOptions, Queues, Stack};
 use sendslot_scheduler::{Message, Scheduler, SendState, SendStatus};
@@ -35,6 +36,14 @@ pub struct Setup {
     pub batch_size: usize,
     /// Variables of the worker, over those of the stack.
     pub environment: Vec<(String, String)>,
+    /// Most workers at once.
+    pub max_environments: usize,
+    /// A Redis of its own; else the stack's.
+    pub redis_url: Option<String>,
+    /// What becomes of sends while Redis cannot be asked: for scheduler and workers.
+    pub redis_policies: &'static str,
+    /// Where the workers' lines go.
+    pub log: WorkerLog,
 }
 
 impl Setup {
@@ -50,6 +59,10 @@ impl Setup {
             function_timeout: Duration::from_secs(30),
             batch_size: 10,
             environment: vec![],
+            max_environments: 40,
+            redis_url: None,
+            redis_policies: "hold",
+            log: WorkerLog::Discard,
         }
     }
 }
@@ -98,12 +111,15 @@ impl Pipeline {
             .expect("a copy of the worker");
         let options = QueueOptions { visibility_timeout: setup.visibility, ..QueueOptions::default() };
         let queues = stack.create_queues(setup.name, options).await.expect("queues");
-        let store = Store::new(&stack.redis_url()).expect("a URL");
+        let redis_url = setup.redis_url.clone().unwrap_or_else(|| stack.redis_url());
+        let store = Store::new(&redis_url).expect("a URL");
         let name = BudgetName::new(setup.name).expect("a name");
         budget::set(&store, &name, &setup.policy).await.expect("the policy is set");
         let provider = StrictProvider::start(setup.provider.clone()).expect("the provider starts");
         let source = event_source(stack, &queues, &own, &provider, &setup).await;
-        let builder = Scheduler::builder().store(store).sqs(stack.sqs()).queue_url(&queues.queue_url);
+        let policies = setup.redis_policies.parse().expect("policies");
+        let builder = Scheduler::builder().store(store).redis_policies(policies);
+        let builder = builder.sqs(stack.sqs()).queue_url(&queues.queue_url);
         let scheduler = builder.build().await.expect("a scheduler");
         let (sqs, budget) = (stack.sqs(), setup.name);
         Self { scheduler, provider, source, sqs, queues, budget, worker: own, _folder: folder }
@@ -150,15 +166,22 @@ impl Pipeline {
     /// Takes `n` dead letters.
     ///
     /// # Panics
-    /// When they do not show up within 30 s.
+    /// When they do not show up within a minute and a second for each.
     pub async fn dead_letters(&self, n: usize) -> Vec<DeadLetter> {
-        let give_up = Instant::now() + Duration::from_secs(30);
-        let mut letters = vec![];
+        let give_up = Instant::now() + Duration::from_secs(60 + n as u64);
+        let (mut letters, mut seen) = (vec![], HashSet::new());
         while letters.len() < n {
-            assert!(Instant::now() < give_up, "{letters:?}; {:?}", self.source.last_log_lines());
+            if Instant::now() >= give_up {
+                let told: Vec<_> = letters.iter().map(|l: &DeadLetter| (&l.id, &l.reason, &l.error)).collect();
+                panic!("{} of {n}: {told:?}; {:?}", told.len(), self.source.last_log_lines());
+            }
             let request = self.sqs.receive_message().queue_url(&self.queues.dlq_url).max_number_of_messages(10);
             let request = request.message_attribute_names("All").wait_time_seconds(2);
             for message in request.send().await.expect("SQS answers").messages.unwrap_or_default() {
+                // what is not deleted comes again
+                if !seen.insert(message.message_id.clone()) {
+                    continue;
+                }
                 let attributes = message.message_attributes.unwrap_or_default();
                 let text = |name: &str| attributes.get(name).and_then(|a| a.string_value.clone()).unwrap_or_default();
                 letters.push(DeadLetter {
@@ -238,9 +261,14 @@ async fn event_source(
     ] {
         options.environment.push((name.to_owned(), value));
     }
+    if let Some(url) = &setup.redis_url {
+        options.environment.push(("REDIS_URL".to_owned(), url.clone()));
+    }
+    options.environment.push(("SENDSLOT_REDIS_POLICY".to_owned(), setup.redis_policies.to_owned()));
     options.environment.extend(setup.environment.clone());
     options.batch_size = setup.batch_size;
-    options.max_environments = 40;
+    options.max_environments = setup.max_environments;
+    options.log = setup.log.clone();
     options.function_timeout = setup.function_timeout;
     EventSource::start(options).await.expect("the event source starts")
 }

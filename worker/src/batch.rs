@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use aws_lambda_events::event::sqs::{SqsBatchResponse, SqsEvent, SqsMessage};
 use sendslot_shared::claim::{self, Answer, Claim};
-use sendslot_shared::envelope::Envelope;
+use sendslot_shared::envelope::{Envelope, MAX_BODY_BYTES};
 use sendslot_shared::queue::Entry;
 use sendslot_shared::store::StoreError;
 use sendslot_shared::time::DelaySeconds;
@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use crate::config::WorkerConfig;
 use crate::message::{Delivery, Disposition, disposition, lease};
 use crate::provider::Provider;
+use crate::without_redis::{Counters, WithoutRedis};
 
 /// Why a whole batch was not touched.
 #[derive(Debug, thiserror::Error)]
@@ -41,11 +42,13 @@ pub enum BatchError {
 pub struct Worker<P> {
     pub(crate) config: WorkerConfig,
     pub(crate) provider: Arc<P>,
+    pub(crate) without_redis: Arc<WithoutRedis>,
 }
 
 impl<P> Clone for Worker<P> {
     fn clone(&self) -> Self {
-        Self { config: self.config.clone(), provider: self.provider.clone() }
+        let (config, provider) = (self.config.clone(), self.provider.clone());
+        Self { config, provider, without_redis: self.without_redis.clone() }
     }
 }
 
@@ -59,7 +62,14 @@ struct Ready {
 impl<P: Provider> Worker<P> {
     /// A worker for one provider account.
     pub fn new(config: WorkerConfig, provider: P) -> Self {
-        Self { config, provider: Arc::new(provider) }
+        let without_redis = Arc::new(WithoutRedis::new(&config.redis_policies));
+        Self { config, provider: Arc::new(provider), without_redis }
+    }
+
+    /// What this worker and its clones have done so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.without_redis.counters()
     }
 
     /// Handles one event. Each message succeeds or fails alone: what failed is named in the answer and comes back after
@@ -115,11 +125,14 @@ impl<P: Provider> Worker<P> {
         let lease = lease(self.provider.call_timeout());
         let asking = || ready.iter().filter(|r| r.envelope.report.is_none());
         let claims: Vec<Claim<'_>> = asking().map(|r| Claim { envelope: &r.envelope, nonce: r.nonce, lease }).collect();
-        let mut answers = match claim::claim_all(&self.config.store, &claims).await {
+        let answers = match claim::claim_all(&self.config.store, &claims).await {
             Ok(answers) => answers,
             Err(error) => claims.iter().map(|_| Err(error.clone())).collect(),
+        };
+        for (claim, answer) in claims.iter().zip(&answers) {
+            self.without_redis.outages.asked(&claim.envelope.draft.budget, answer);
         }
-        .into_iter();
+        let mut answers = answers.into_iter();
         ready.iter().map(|r| if r.envelope.report.is_none() { answers.next() } else { None }).collect()
     }
 
@@ -143,6 +156,12 @@ impl<P: Provider> Worker<P> {
             attributes.push(("send_id", envelope.draft.id.as_str()));
             attributes.push(("budget", envelope.draft.budget.as_str()));
         }
+        // SQS counts them with the body; only a body that no scheduler made leaves no room
+        let bytes = attributes.iter().map(|(name, value)| name.len() + value.len().min(1000) + "String".len());
+        if body.len() + bytes.sum::<usize>() > MAX_BODY_BYTES {
+            tracing::error!(reason, "dead letter without its attributes, for which its body leaves no room");
+            attributes.clear();
+        }
         let entry = Entry { body, delay: DelaySeconds::ZERO };
         disposition(self.config.dead_letters.send(&entry, &attributes).await)
     }
@@ -153,7 +172,11 @@ fn read(record: SqsMessage) -> Result<Ready, (String, String, String)> {
     let message_id = record.message_id.unwrap_or_default();
     let body = record.body.unwrap_or_default();
     match Envelope::from_body(&body) {
-        Ok(envelope) => Ok(Ready { message_id, envelope, nonce: fastrand::u32(1..) }),
+        Ok(envelope) => {
+            let receives = record.attributes.get("ApproximateReceiveCount").map(String::as_str);
+            tracing::debug!(id = %envelope.draft.id, seq = envelope.seq, receives, "received");
+            Ok(Ready { message_id, envelope, nonce: fastrand::u32(1..) })
+        }
         Err(error) => Err((message_id, body, error.to_string())),
     }
 }
@@ -166,7 +189,8 @@ async fn collect(mut tasks: JoinSet<Disposition>, running: Vec<(tokio::task::Id,
             Ok((_, Disposition::Acknowledge)) => {}
             Ok((id, Disposition::Return)) => failed.push(id),
             Err(error) => {
-                tracing::error!(%error, "message handler panicked, leaving the message for redelivery");
+                // what a provider's code says when it panics is its own
+                tracing::error!("message handler panicked, leaving the message for redelivery");
                 failed.push(error.id());
             }
         }

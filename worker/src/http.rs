@@ -1,17 +1,19 @@
 //! The generic HTTP provider: a POST of the payload.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use reqwest::header::{CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::{Response, StatusCode, Url};
 
 use crate::config::{ConfigError, millis, parsed, required, setting};
+use crate::error_code::error_code;
 use crate::provider::{Outcome, Outgoing, Provider, Scope};
 use crate::retry_after::retry_after;
 
-/// Settings of [`HttpProvider`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Settings of [`HttpProvider`]. Values of headers, and what may be secret in the URL, are left out when it is printed.
+#[derive(Clone, PartialEq, Eq)]
 pub struct HttpConfig {
     /// Where the payload is posted.
     pub url: String,
@@ -25,6 +27,20 @@ pub struct HttpConfig {
     pub ambiguous_5xx: bool,
     /// Whom a 429 concerns: the whole account (default), or only the send's recipient.
     pub throttle_scope: Scope,
+}
+
+impl fmt::Debug for HttpConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { url, headers, connect_timeout, timeout, ambiguous_5xx, throttle_scope } = self;
+        f.debug_struct("HttpConfig")
+            .field("host", &Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned)))
+            .field("headers", &headers.keys())
+            .field("connect_timeout", connect_timeout)
+            .field("timeout", timeout)
+            .field("ambiguous_5xx", ambiguous_5xx)
+            .field("throttle_scope", throttle_scope)
+            .finish()
+    }
 }
 
 impl HttpConfig {
@@ -52,8 +68,7 @@ impl HttpConfig {
         if let Some(text) = setting("SENDSLOT_HTTP_HEADERS") {
             config.headers = serde_json::from_str(&text).map_err(|_| ConfigError::Unreadable {
                 name: "SENDSLOT_HTTP_HEADERS",
-                // a header may be a secret: it is not repeated
-                given: "…".to_owned(),
+                given: SECRET.to_owned(),
                 what: "give a JSON object of header names and values",
             })?;
         }
@@ -79,7 +94,6 @@ fn scope(text: &str) -> Option<Scope> {
 
 /// Posts each payload to one URL, once: no retries, no redirects. The send ID travels as `Idempotency-Key`; bytes of it
 /// that are not visible ASCII, and `%`, are percent-encoded.
-#[derive(Debug)]
 pub struct HttpProvider {
     client: reqwest::Client,
     url: Url,
@@ -92,8 +106,16 @@ pub struct HttpProvider {
 /// A connection that was idle this long is not used again: the other side may have closed it, and a request that is
 /// written into a closed connection has an unknown outcome.
 const POOL_IDLE: Duration = Duration::from_secs(10);
+/// For what may be a secret: it is not repeated.
+const SECRET: &str = "…";
 /// What is read of an answer that says no.
-const REASON_BYTES: usize = 512;
+const REASON_BYTES: usize = 4096;
+
+impl fmt::Debug for HttpProvider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpProvider").field("host", &self.url.host_str()).finish_non_exhaustive()
+    }
+}
 
 impl HttpProvider {
     /// A provider with these settings.
@@ -103,7 +125,7 @@ impl HttpProvider {
     pub fn new(config: HttpConfig) -> Result<Self, ConfigError> {
         let bad = |name, given: &str, what| ConfigError::Unreadable { name, given: given.to_owned(), what };
         let url = Url::parse(&config.url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
-        let url = url.ok_or_else(|| bad("SENDSLOT_HTTP_URL", &config.url, "give an http:// or https:// URL"))?;
+        let url = url.ok_or_else(|| bad("SENDSLOT_HTTP_URL", SECRET, "give an http:// or https:// URL"))?;
         let mut headers = vec![];
         for (name, value) in config.headers {
             let what = "give header names and values as HTTP allows them";
@@ -120,7 +142,7 @@ impl HttpProvider {
             .retry(reqwest::retry::never())
             .user_agent(concat!("sendslot/", env!("CARGO_PKG_VERSION")))
             .build()
-            .map_err(|_| bad("SENDSLOT_HTTP_URL", &config.url, "the HTTP client could not be made"))?;
+            .map_err(|_| bad("SENDSLOT_HTTP_URL", SECRET, "the HTTP client could not be made"))?;
         let HttpConfig { timeout, ambiguous_5xx, throttle_scope, .. } = config;
         Ok(Self { client, url, headers, timeout, ambiguous_5xx, throttle_scope })
     }
@@ -141,7 +163,7 @@ impl HttpProvider {
         Ok(headers)
     }
 
-    async fn read(&self, mut response: Response, attempt: u32) -> Outcome {
+    async fn read(&self, mut response: Response, send: &Outgoing) -> Outcome {
         let status = response.status();
         if status.is_success() {
             let provider_id = header(&response, "x-message-id");
@@ -151,12 +173,13 @@ impl HttpProvider {
         }
         let hint = header(&response, RETRY_AFTER.as_str())
             .and_then(|value| retry_after(&value, header(&response, DATE.as_str()).as_deref(), SystemTime::now()));
-        let error = format!("HTTP {}: {}", status.as_u16(), reason(response).await);
+        let code = error_code(&beginning(response).await, &send.payload);
+        let error = format!("HTTP {}{}", status.as_u16(), code.map(|code| format!(" ({code})")).unwrap_or_default());
         match status {
             StatusCode::TOO_MANY_REQUESTS => Outcome::Throttled { retry_after: hint, scope: self.throttle_scope },
             _ if status.is_server_error() && self.ambiguous_5xx => Outcome::Unknown { error },
             // how some providers answer while an earlier call with the same idempotency key still runs
-            StatusCode::CONFLICT if attempt > 1 => Outcome::Unknown { error },
+            StatusCode::CONFLICT if send.attempt > 1 => Outcome::Unknown { error },
             // 401: the credentials, not this message; 408: the provider did not get the whole request
             StatusCode::UNAUTHORIZED | StatusCode::REQUEST_TIMEOUT => Outcome::Unavailable { retry_after: hint, error },
             _ if status.is_server_error() => Outcome::Unavailable { retry_after: hint, error },
@@ -194,7 +217,7 @@ fn header(response: &Response, name: &str) -> Option<String> {
     response.headers().get(name)?.to_str().ok().map(str::to_owned)
 }
 
-async fn reason(mut response: Response) -> String {
+async fn beginning(mut response: Response) -> Vec<u8> {
     let mut bytes = vec![];
     // no further: a body that drips must not hold up what its status says
     while bytes.len() < REASON_BYTES
@@ -203,7 +226,7 @@ async fn reason(mut response: Response) -> String {
         let room = REASON_BYTES.saturating_sub(bytes.len());
         bytes.extend_from_slice(&chunk[..chunk.len().min(room)]);
     }
-    String::from_utf8_lossy(&bytes).into_owned()
+    bytes
 }
 
 impl Provider for HttpProvider {
@@ -219,7 +242,7 @@ impl Provider for HttpProvider {
         };
         let request = self.client.post(self.url.clone()).headers(headers).body(send.payload.clone());
         match request.send().await {
-            Ok(response) => self.read(response, send.attempt).await,
+            Ok(response) => self.read(response, send).await,
             Err(error) if error.is_connect() => {
                 Outcome::Unavailable { retry_after: None, error: words(&error.without_url()) }
             }

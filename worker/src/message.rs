@@ -5,11 +5,13 @@ use std::time::{Duration, Instant};
 use sendslot_shared::claim::{self, Answer, Claim, DeadReason, NextSlot, PutBack, Verdict};
 use sendslot_shared::envelope::{Envelope, PendingReport, fresh_tag};
 use sendslot_shared::queue::{Entry, QueueError};
+use sendslot_shared::redis_policy::RedisPolicy;
 use sendslot_shared::settle::{self, Action, Ending, Report};
 use sendslot_shared::store::StoreError;
 use sendslot_shared::time::DelaySeconds;
 
 use crate::batch::Worker;
+use crate::config::WorkerConfig;
 use crate::decide::{Decision, decide};
 use crate::provider::{Outcome, Outgoing, Provider};
 
@@ -24,7 +26,7 @@ pub(crate) enum Disposition {
 }
 
 /// Settling takes a round trip; two seconds cover a failover's pause.
-const SETTLE_MARGIN: Duration = Duration::from_secs(2);
+pub(crate) const SETTLE_MARGIN: Duration = Duration::from_secs(2);
 /// How long after its claim a call may still start.
 const START_WINDOW: Duration = Duration::from_secs(3);
 const SETTLE_TRIES: u32 = 3;
@@ -58,20 +60,23 @@ impl<P: Provider> Delivery<'_, P> {
             if let Some(disposition) = self.report_earlier(pending).await {
                 return disposition;
             }
-            self.envelope.report = None;
+            if !pending.unclaimed {
+                self.envelope.report = None;
+            }
         }
         let mut answer = match first {
             Some(answer) => answer,
             None => {
                 asked = Instant::now();
-                claim::claim(&self.worker.config.store, self.question()).await
+                self.ask().await
             }
         };
         self.log_arrival(&answer);
+        let mut seeded = false;
         loop {
             let verdict = match answer {
                 Ok(answer) => answer.verdict,
-                Err(error) => return self.hold(&error).await,
+                Err(error) => return self.without_redis(&error).await,
             };
             match verdict {
                 Verdict::Wait { wait, moved } => {
@@ -83,9 +88,16 @@ impl<P: Provider> Delivery<'_, P> {
                     }
                     tokio::time::sleep(wait).await;
                     asked = Instant::now();
-                    answer = claim::claim(&self.worker.config.store, self.question()).await;
+                    answer = self.ask().await;
                 }
                 Verdict::Send { lease, attempt, throttles } => {
+                    if let Some(ending) = self.called() {
+                        // the claim that the call was made without: it is not made again
+                        self.envelope.report = None;
+                        let error = "the call was made while Redis could not be asked".to_owned();
+                        let made = Decision { ending, delay: Duration::ZERO, cooldown: None, error };
+                        return self.settle(made, Duration::ZERO).await;
+                    }
                     return self.send(asked, lease, attempt, throttles).await;
                 }
                 Verdict::Done => return Disposition::Acknowledge,
@@ -103,6 +115,12 @@ impl<P: Provider> Delivery<'_, P> {
                     return self.put_back(slot).await;
                 }
                 Verdict::Hold => {
+                    if !seeded && self.seed().await {
+                        seeded = true;
+                        asked = Instant::now();
+                        answer = self.ask().await;
+                        continue;
+                    }
                     tracing::error!(budget = %self.envelope.draft.budget, "budget has no policy, holding its sends");
                     return self.put_back_unchanged(self.hold_delay()).await;
                 }
@@ -118,8 +136,18 @@ impl<P: Provider> Delivery<'_, P> {
         }
     }
 
-    pub(crate) fn question(&self) -> Claim<'_> {
-        Claim { envelope: &self.envelope, nonce: self.nonce, lease: lease(self.worker.provider.call_timeout()) }
+    /// Redis lost the budget's policy: whether it has one from the process's file now.
+    async fn seed(&self) -> bool {
+        let WorkerConfig { store, policy_file, .. } = &self.worker.config;
+        policy_file.seed(store, &self.envelope.draft.budget).await.is_ok_and(|seeded| seeded)
+    }
+
+    async fn ask(&self) -> Result<Answer, StoreError> {
+        let lease = lease(self.worker.provider.call_timeout());
+        let question = Claim { envelope: &self.envelope, nonce: self.nonce, lease };
+        let answer = claim::claim(&self.worker.config.store, question).await;
+        self.worker.without_redis.outages.asked(&self.envelope.draft.budget, &answer);
+        answer
     }
 
     fn id(&self) -> &sendslot_shared::id::SendId {
@@ -127,7 +155,7 @@ impl<P: Provider> Delivery<'_, P> {
     }
 
     /// Whether the invocation lasts for a wait and a whole call after it.
-    fn has_time_for(&self, wait: Duration) -> bool {
+    pub(crate) fn has_time_for(&self, wait: Duration) -> bool {
         let needed = wait + self.worker.provider.call_timeout() + SETTLE_MARGIN;
         self.invocation_end.is_none_or(|end| Instant::now() + needed <= end)
     }
@@ -141,17 +169,23 @@ impl<P: Provider> Delivery<'_, P> {
             let held = Decision { ending: Ending::NotStarted, delay: Duration::ZERO, cooldown: None, error };
             return self.settle(held, Duration::ZERO).await;
         }
+        let (decision, took) = self.call(attempt, attempt.saturating_add(throttles)).await;
+        self.settle(decision, took).await
+    }
+
+    /// One call of the provider: what is reported of it, and how long it took.
+    pub(crate) async fn call(&self, attempt: u32, failures: u32) -> (Decision, Duration) {
+        let call_timeout = self.worker.provider.call_timeout();
         let outgoing = self.outgoing(attempt);
         let began = Instant::now();
         let call = tokio::time::timeout(call_timeout, self.worker.provider.send(&outgoing));
         let outcome = call.await.unwrap_or_else(|_| Outcome::Unknown {
             error: format!("no answer within {} ms", call_timeout.as_millis()),
         });
-        let failures = attempt.saturating_add(throttles);
         let decision = decide(&outcome, failures, self.worker.config.backoff, fastrand::f64());
         let provider_id = if let Outcome::Sent { provider_id } = &outcome { provider_id.as_deref() } else { None };
         tracing::debug!(id = %self.id(), attempt, ending = ?decision.ending, provider_id, error = decision.error, call_ms = ms(began.elapsed()), "send");
-        self.settle(decision, began.elapsed()).await
+        (decision, began.elapsed())
     }
 
     fn outgoing(&self, attempt: u32) -> Outgoing {
@@ -176,11 +210,17 @@ impl<P: Provider> Delivery<'_, P> {
             cooldown: decision.cooldown,
             elapsed,
         };
-        match self.report(report).await {
-            Some(action) => self.act(action, decision.ending, &decision.error).await,
-            None => {
+        match self.report(report, SETTLE_TRIES).await {
+            Ok(action) => self.act(action, decision.ending, &decision.error).await,
+            Err(error) => {
                 tracing::error!(id = %self.id(), ending = ?decision.ending, "Redis could not be told: the outcome travels on");
-                self.put_back_reporting(decision.ending).await
+                let draft = &self.envelope.draft;
+                if let Some(error) = error {
+                    let outages = &self.worker.without_redis.outages;
+                    outages.concerns(&draft.budget, &draft.lane, RedisPolicy::Hold, &error);
+                }
+                let report = PendingReport { nonce: self.nonce, ending: decision.ending, unclaimed: false };
+                self.put_back_reporting(report, self.hold_delay()).await
             }
         }
     }
@@ -197,28 +237,34 @@ impl<P: Provider> Delivery<'_, P> {
         }
     }
 
-    /// Tells Redis, more than once if need be, as long as the invocation leaves time to put the copy back instead.
-    async fn report(&self, report: Report<'_>) -> Option<Action> {
-        let told = self.tell(report);
+    /// Tells Redis, more than once if need be, as long as the invocation leaves time to put the copy back instead (`None`: it did
+    /// not).
+    async fn report(&self, report: Report<'_>, tries: u32) -> Result<Action, Option<StoreError>> {
+        let told = self.tell(report, tries);
         match self.invocation_end.and_then(|end| end.checked_sub(PUT_BACK_MARGIN)) {
-            Some(end) => tokio::time::timeout_at(end.into(), told).await.ok().flatten(),
-            None => told.await,
+            Some(end) => tokio::time::timeout_at(end.into(), told).await.map_err(|_| None)?.map_err(Some),
+            None => told.await.map_err(Some),
         }
     }
 
-    async fn tell(&self, report: Report<'_>) -> Option<Action> {
-        for attempt in 1..=SETTLE_TRIES {
-            match settle::settle(&self.worker.config.store, report).await {
-                Ok(action) => return Some(action),
-                Err(error) => tracing::warn!(id = %self.id(), %error, attempt, "settle failed"),
+    async fn tell(&self, report: Report<'_>, tries: u32) -> Result<Action, StoreError> {
+        let mut attempt = 1;
+        loop {
+            let told = settle::settle(&self.worker.config.store, report).await;
+            self.worker.without_redis.outages.asked(&self.envelope.draft.budget, &told);
+            match told {
+                Err(error) if attempt < tries => {
+                    tracing::warn!(id = %self.id(), %error, attempt, "settle failed");
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                    attempt += 1;
+                }
+                told => return told,
             }
-            tokio::time::sleep(Duration::from_millis(200)).await;
         }
-        None
     }
 
     /// What Redis was not told of an earlier delivery. `None`: it is told now, and the claim decides.
-    async fn report_earlier(&self, pending: PendingReport) -> Option<Disposition> {
+    async fn report_earlier(&mut self, pending: PendingReport) -> Option<Disposition> {
         let report = Report {
             envelope: &self.envelope,
             nonce: pending.nonce,
@@ -227,34 +273,24 @@ impl<P: Provider> Delivery<'_, P> {
             cooldown: None,
             elapsed: Duration::ZERO,
         };
-        match self.report(report).await {
-            Some(Action::Again) => None,
-            Some(action) => Some(self.act(action, pending.ending, "").await),
-            None => Some(self.put(self.envelope.clone(), self.hold_delay()).await),
+        match self.report(report, 1).await {
+            Ok(Action::Again) => None,
+            Ok(action) => {
+                self.envelope.report = None;
+                Some(self.act(action, pending.ending, "").await)
+            }
+            Err(Some(error)) => Some(self.without_redis(&error).await),
+            Err(None) => Some(self.put_back_unchanged(self.hold_delay()).await),
         }
     }
 
-    /// Redis cannot be asked: nothing is sent, nothing is lost, no receive count climbs. The claim may have been heard all the
-    /// same: the copy says that nothing was started.
-    async fn hold(&self, error: &StoreError) -> Disposition {
-        tracing::error!(id = %self.id(), %error, "Redis cannot be asked, holding the send");
-        self.put_back_reporting(Ending::NotStarted).await
-    }
-
-    /// The same copy, with what Redis has to hear first.
-    async fn put_back_reporting(&self, ending: Ending) -> Disposition {
-        let report = Some(PendingReport { nonce: self.nonce, ending });
-        self.put(Envelope { report, ..self.envelope.clone() }, self.hold_delay()).await
-    }
-
-    fn hold_delay(&self) -> Duration {
+    pub(crate) fn hold_delay(&self) -> Duration {
         self.worker.config.hold.mul_f64(0.5 + fastrand::f64() / 2.0)
     }
 
     /// The next copy of the send, with the record's seq and a tag of its own.
     async fn put_back(&self, slot: NextSlot) -> Disposition {
-        let next =
-            Envelope { seq: slot.seq, tag: fresh_tag(), at: Some(slot.at), report: None, ..self.envelope.clone() };
+        let next = Envelope { seq: slot.seq, tag: fresh_tag(), at: Some(slot.at), ..self.envelope.clone() };
         let delay = self.worker.config.timer.delay(slot.wait, slot.lead);
         self.enqueue(&next, delay).await
     }
@@ -265,7 +301,7 @@ impl<P: Provider> Delivery<'_, P> {
     }
 
     /// Waits round up: a copy that comes early only asks once more, one that comes before the lease ends has to wait again.
-    async fn put(&self, envelope: Envelope, wait: Duration) -> Disposition {
+    pub(crate) async fn put(&self, envelope: Envelope, wait: Duration) -> Disposition {
         let wait = Duration::from_secs(wait.as_millis().div_ceil(1000) as u64);
         self.enqueue(&envelope, self.worker.config.timer.delay(wait, Duration::ZERO)).await
     }

@@ -1,10 +1,11 @@
+use std::fmt;
 use std::future::Future;
 use std::time::{Duration, SystemTime};
 
 pub use sendslot_shared::settle::Scope;
 
-/// One send as the provider gets it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// One send as the provider gets it. Its payload is left out when it is printed.
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Outgoing {
     /// The send ID: pass it on as the provider's idempotency key, so that even a send that Redis forgot is made once.
@@ -21,6 +22,21 @@ pub struct Outgoing {
     pub attempt: u32,
     /// The latest instant.
     pub deadline: Option<SystemTime>,
+}
+
+impl fmt::Debug for Outgoing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, budget, lane, payload, cost, attempt, deadline } = self;
+        f.debug_struct("Outgoing")
+            .field("id", id)
+            .field("budget", budget)
+            .field("lane", lane)
+            .field("payload_bytes", &payload.len())
+            .field("cost", cost)
+            .field("attempt", attempt)
+            .field("deadline", deadline)
+            .finish()
+    }
 }
 
 impl Outgoing {
@@ -62,12 +78,12 @@ pub enum Outcome {
     },
     /// The request was written and nobody knows what came of it.
     Unknown {
-        /// For the dead letter and the log.
+        /// For the dead letter and the log; no payload, no recipient.
         error: String,
     },
     /// This message can never be sent.
     Rejected {
-        /// For the dead letter and the log.
+        /// For the dead letter and the log; no payload, no recipient.
         reason: String,
     },
 }

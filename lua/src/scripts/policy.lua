@@ -11,9 +11,14 @@
 -- ARGV[3] quotas: string, '<I4I4i4' for each: units, length of the window (s), offset of its start to UTC (s)
 -- ARGV[4] segments: string, '<I4I4I4dddBB' for each part of the ramp, ascending: first second, num, den, gap, slack, burst,
 --   floor and ceiling of the adaptive level
--- ARGV[5..] settings: string, name and value in turn, as people set them
+-- ARGV[5..] settings: string, name and value in turn, as people set them; behind `seed` and an empty text: only if there is no
+--   policy
 --
 -- Returns: {version, now, switch}
---   version: 1 for a new policy; now: us since 1970; switch: the second from which the new rate holds, 0: at once
-local settings = {}
-for j = 5, #ARGV do settings[j - 4] = ARGV[j] end
+--   version: 1 for a new policy, 0: there is one, and nothing was set; now: us since 1970; switch: the second from which the new rate holds, 0: at once
+local settings, first = {}, 5
+if ARGV[5] == 'seed' then
+  if call('HEXISTS', POLICY, 'compiled') == 1 then return { 0, now, 0 } end
+  first = 7
+end
+for j = first, #ARGV do settings[j - first + 1] = ARGV[j] end

@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 use sendslot_scheduler::Message;
+use sendslot_shared::envelope::json_error;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -31,7 +32,7 @@ pub(crate) fn message(line: &str, budget: &str, lane: Option<&str>) -> Result<Me
     }
     let line: Line = serde_json::from_str(line).map_err(|e| {
         // serde_json counts lines of its own text
-        e.to_string().replace(" at line 1 column", " at column")
+        json_error(&e).replace(" at line 1 column", " at column")
     })?;
     let raw = line.payload.get();
     let payload = if raw.starts_with('"') {

@@ -22,6 +22,7 @@ use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use sendslot_shared::log_filter;
 use tracing_subscriber::EnvFilter;
 
 use args::{Args, Command};
@@ -57,10 +58,11 @@ async fn run(command: Command) -> Result<ExitCode, Failure> {
     .map(ExitCode::from)
 }
 
-/// Logs go to standard error, warnings and above unless RUST_LOG says otherwise.
+/// Logs go to standard error: warnings and above, unless RUST_LOG says otherwise (see [`log_filter`]).
 fn init_tracing() {
-    let filter = EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| EnvFilter::new("warn,sendslot_localstack=info,aws_config=error"));
+    let quiet = || EnvFilter::new("warn,sendslot_localstack=info,aws_config=error");
+    let given = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
+    let filter = given.and_then(|text| EnvFilter::try_new(log_filter::directives(&text)).ok()).unwrap_or_else(quiet);
     let colours = std::io::stderr().is_terminal();
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_ansi(colours);
     lines.with_writer(std::io::stderr).init();

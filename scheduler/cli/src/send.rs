@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use futures_util::{Stream, StreamExt as _, stream};
 use indicatif::{ProgressBar, ProgressStyle};
-use sendslot_scheduler::{Booked, ConfigError, Message, QueueError, Refusal, ScheduleError, Scheduler};
+use sendslot_scheduler::{ConfigError, Message, QueueError, Refusal, ScheduleError, Scheduled, Scheduler};
 use sendslot_shared::budget;
 use sendslot_shared::id::BudgetName;
 use serde::Serialize;
@@ -24,6 +24,8 @@ struct Report {
     budget: String,
     lines: u64,
     accepted: u64,
+    /// Those of the accepted that have no slot yet, since Redis could not be asked.
+    unbooked: u64,
     already_sent: u64,
     in_progress: u64,
     refused: u64,
@@ -78,7 +80,10 @@ pub(crate) async fn run(args: SendArgs) -> Result<Exit, Failure> {
         return Err(crate::budget::unknown(&name));
     }
     let scheduler = Scheduler::from_env().await.map_err(|e| match e {
-        ConfigError::Missing { .. } | ConfigError::Queue(QueueError::Fifo { .. }) => Failure::usage(e),
+        ConfigError::Missing { .. }
+        | ConfigError::Queue(QueueError::Fifo { .. })
+        | ConfigError::RedisPolicy(_)
+        | ConfigError::PolicyFile(_) => Failure::usage(e),
         e => Failure::from(e),
     })?;
     let began = Instant::now();
@@ -187,11 +192,14 @@ impl LineError {
 }
 
 impl Report {
-    fn count(&mut self, result: Result<Booked, ScheduleError>, (line, id): (u64, String), bar: &ProgressBar) {
+    fn count(&mut self, result: Result<Scheduled, ScheduleError>, (line, id): (u64, String), bar: &ProgressBar) {
         let error = match result {
-            Ok(booked) => {
+            Ok(scheduled) => {
                 self.accepted += 1;
-                self.last_slot_in_s = self.last_slot_in_s.max(booked.wait().as_secs_f64());
+                match scheduled.wait() {
+                    Some(wait) => self.last_slot_in_s = self.last_slot_in_s.max(wait.as_secs_f64()),
+                    None => self.unbooked += 1,
+                }
                 bar.set_message(format!("{} accepted", self.accepted));
                 return;
             }
@@ -206,7 +214,7 @@ impl Report {
             Err(error) => error,
         };
         match error {
-            ScheduleError::Redis(_) | ScheduleError::Queue(_) => self.failed += 1,
+            ScheduleError::Redis(_) | ScheduleError::Queue(_) | ScheduleError::Nowhere { .. } => self.failed += 1,
             ScheduleError::Refused(ref refusal) => self.refuse(refusal),
             ScheduleError::Invalid(_) | ScheduleError::TooLarge(_) | ScheduleError::DeadLetter(_) => self.invalid += 1,
         }
@@ -244,6 +252,7 @@ impl Report {
         output::line(&format!("{}: {} lines in {:.1} s", self.budget, self.lines, self.elapsed_s));
         let counts = [
             ("accepted", self.accepted),
+            ("of them without a slot until Redis can be asked again", self.unbooked),
             ("sent before", self.already_sent),
             ("being sent", self.in_progress),
             ("refused", self.refused),

@@ -3,6 +3,7 @@
 use sendslot_shared::budget;
 use sendslot_shared::id::BudgetName;
 use sendslot_shared::policy::Policy;
+use sendslot_shared::policy_file::PolicyFile;
 use sendslot_shared::store::Store;
 
 use super::*;
@@ -172,4 +173,38 @@ async fn a_policy_that_cannot_work_is_refused_with_what_would() {
     let before = desk.run(&["budget", "get", "sms", "--json"]).await.json();
     desk.run(&["budget", "set", "sms", "--headroom", "0.99"]).await.assert_fails(2, &["0.9881"]);
     assert_eq!(desk.run(&["budget", "get", "sms", "--json"]).await.json(), before);
+}
+
+#[tokio::test]
+async fn a_printed_policy_is_a_file_that_seeds_a_redis_that_lost_it_and_overwrites_none() {
+    let desk = Desk::open("cli-seed").await;
+    let set = [
+        "budget set sms --limit 100 --per 500ms --headroom 0.8 --transit 300ms --lead 2s --horizon 2h --dedup-ttl 3h",
+        "--max-attempts 7 --on-unknown resend --max-cost 30 --spacing 2s --lane otp:reserved=20%,max-wait=30s,preempts",
+        "--lane news --quota 50000/24h@+1h --adaptive 20",
+    ];
+    let ran = desk.run(&set.join(" ").split(' ').collect::<Vec<_>>()).await;
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let get = ["budget", "get", "sms", "--json"];
+    let printed = desk.run(&get).await.json();
+    let file = PolicyFile::parse(&printed.to_string()).expect("a file");
+    let store = Store::new(&desk.redis.url()).expect("a store");
+    let name = BudgetName::new("sms").expect("a name");
+    desk.redis(&["FLUSHALL"]).await;
+    assert!(file.seed(&store, &name).await.expect("Redis answers"));
+    assert_eq!(desk.run(&get).await.json(), printed);
+    assert!(!file.seed(&store, &BudgetName::new("other").expect("a name")).await.expect("Redis answers"));
+    assert_eq!(desk.run(&["budget", "set", "sms", "--limit", "50", "--adaptive", "none"]).await.code, 0);
+    let changed = desk.run(&get).await.json();
+    assert!(file.seed(&store, &name).await.expect("Redis answers"));
+    assert_eq!(desk.run(&get).await.json(), changed, "what is there is not overwritten");
+    // a list, and what is no file
+    let list = format!("[{printed}, {printed}]");
+    assert_eq!(PolicyFile::parse(&list).expect("a file"), file);
+    let mut bad = printed.clone();
+    bad["headroom"] = json!(0.9999);
+    for text in [bad.to_string(), "{}".to_owned(), "no file".to_owned()] {
+        let error = PolicyFile::parse(&text).expect_err("no file").to_string();
+        assert!(error.contains("SENDSLOT_POLICY_FILE"), "{error}");
+    }
 }

@@ -103,7 +103,7 @@ impl Seen {
             drain_s,
             ideal_drain_s: units as f64 / (f64::from(self.limit) * self.headroom),
             utilisation: if drain_s > 0.0 { self.sent_units(&sent) / (f64::from(self.limit) * drain_s) } else { 0.0 },
-            rebooked: last().filter(|(s, last)| last.slot != s.first_slot).count(),
+            rebooked: last().filter(|(s, last)| Some(last.slot) != s.first_slot).count(),
             hops: last().map(|(_, last)| u64::from(last.hops)).sum(),
             environments_peak: self.source.environments_peak,
             invocations: self.source.invocations,

@@ -106,7 +106,7 @@ async fn follow(
     while enqueue.is_none() || (watch.open() > 0 && watch.last_progress.elapsed() < PATIENCE) {
         tokio::select! {
             result = scheduled.recv(), if enqueue.is_none() => match result {
-                Some((id, Ok(booked))) => watch.add(SendId::new(id)?, &booked),
+                Some((id, Ok(scheduled))) => watch.add(SendId::new(id)?, scheduled),
                 Some((_, Err(error))) => *refused.entry(error.to_string()).or_default() += 1,
                 None => enqueue = Some(began.elapsed()),
             },
@@ -133,7 +133,7 @@ async fn follow(
     Ok((refused, enqueue.unwrap_or_default()))
 }
 
-type Scheduled = (String, Result<sendslot_scheduler::Booked, ScheduleError>);
+type Scheduled = (String, Result<sendslot_scheduler::Scheduled, ScheduleError>);
 
 async fn schedule(scheduler: Scheduler, messages: Vec<Message>, results: mpsc::Sender<Scheduled>) {
     let ids: Vec<String> = messages.iter().map(|m| m.id().to_owned()).collect();

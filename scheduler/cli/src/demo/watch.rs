@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::{Duration, Instant};
 
-use sendslot_scheduler::{Booked, SendState, SendStatus};
+use sendslot_scheduler::{Scheduled, SendState, SendStatus};
 use sendslot_shared::id::{BudgetName, SendId};
 use sendslot_shared::status;
 use sendslot_shared::store::{Store, StoreError};
@@ -12,8 +12,8 @@ use sendslot_shared::store::{Store, StoreError};
 /// An accepted send.
 pub(crate) struct Accepted {
     pub(crate) id: SendId,
-    /// Its slot at the first booking.
-    pub(crate) first_slot: (u32, u32),
+    /// Its slot at the first booking; `None` when Redis could not be asked.
+    pub(crate) first_slot: Option<(u32, u32)>,
     /// What was last known of it.
     pub(crate) last: Option<SendStatus>,
 }
@@ -39,9 +39,10 @@ impl Watch {
         Self { store, budget, sends, due, ended, last_progress: Instant::now() }
     }
 
-    pub(crate) fn add(&mut self, id: SendId, booked: &Booked) {
-        self.due.push(Reverse((Instant::now() + booked.wait() + AFTER_SLOT, self.sends.len())));
-        self.sends.push(Accepted { id, first_slot: booked.slot(), last: None });
+    pub(crate) fn add(&mut self, id: SendId, scheduled: Scheduled) {
+        let wait = scheduled.wait().unwrap_or_default();
+        self.due.push(Reverse((Instant::now() + wait + AFTER_SLOT, self.sends.len())));
+        self.sends.push(Accepted { id, first_slot: scheduled.booked().map(|booked| booked.slot()), last: None });
         self.last_progress = Instant::now();
     }
 
