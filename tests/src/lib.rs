@@ -6,6 +6,7 @@ pub mod engine;
 pub mod pipeline;
 pub mod proxy;
 pub mod queues;
+pub mod torture;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,0 +1,147 @@
+//! What was seen of each send, and what explains it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use sendslot_localstack::provider::Arrival;
+use sendslot_scheduler::SendState;
+
+use super::inject::Injected;
+use super::ledger::{Ledger, Send};
+use super::load::AGAIN;
+use super::monitor::Claim;
+use super::rig::LEASE;
+
+/// Clocks are read some microseconds apart, lines are written a little later.
+pub(super) const SLACK_US: u64 = 20_000;
+pub(super) const LEASE_US: u64 = LEASE.as_micros() as u64;
+
+/// All that a run leaves behind.
+#[derive(Debug, Default)]
+pub(super) struct Evidence {
+    pub(super) ledger: Ledger,
+    pub(super) faults: Vec<Injected>,
+    pub(super) arrivals: Vec<Arrival>,
+    pub(super) claims: Vec<Claim>,
+    /// What Redis says of each send that was offered.
+    pub(super) states: BTreeMap<String, Option<SendState>>,
+    /// Send ID and reason.
+    pub(super) letters: Vec<(String, String)>,
+}
+
+/// A call of the provider.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Call {
+    pub(super) at_us: u64,
+    /// The claim that it was made by, by Redis' clock; the call's own instant when there was none.
+    pub(super) claimed_us: u64,
+    pub(super) claimed: bool,
+    /// The provider took the send.
+    pub(super) taken: bool,
+    /// The provider answered.
+    pub(super) answered: bool,
+}
+
+/// One send from all sides.
+#[derive(Debug)]
+pub(super) struct View<'a> {
+    pub(super) id: &'a str,
+    pub(super) send: &'a Send,
+    pub(super) calls: Vec<Call>,
+    pub(super) state: Option<SendState>,
+    pub(super) letters: Vec<&'a str>,
+}
+
+impl View<'_> {
+    pub(super) fn taken(&self) -> Vec<Call> {
+        self.calls.iter().copied().filter(|call| call.taken).collect()
+    }
+}
+
+impl Evidence {
+    /// Every send that was offered.
+    pub(super) fn views(&self) -> Vec<View<'_>> {
+        let mut claims: HashMap<&str, Vec<u64>> = HashMap::new();
+        for claim in &self.claims {
+            claims.entry(&claim.id).or_default().push(claim.at_us);
+        }
+        let mut calls: HashMap<&str, Vec<Call>> = HashMap::new();
+        for arrival in &self.arrivals {
+            let id = &*arrival.send_id;
+            calls.entry(id).or_default().push(call(arrival, claims.get(id).map_or(&[], Vec::as_slice)));
+        }
+        let mut letters: HashMap<&str, Vec<&str>> = HashMap::new();
+        for (id, reason) in &self.letters {
+            letters.entry(id).or_default().push(reason);
+        }
+        let view = |(id, send)| {
+            let id: &String = id;
+            View {
+                id,
+                send,
+                calls: calls.remove(id.as_str()).unwrap_or_default(),
+                state: self.states.get(id).copied().flatten(),
+                letters: letters.remove(id.as_str()).unwrap_or_default(),
+            }
+        };
+        self.ledger.sends.iter().map(view).collect()
+    }
+
+    /// A loss of what Redis was told at `told_us`, not later than `until_us`.
+    pub(super) fn forgotten(&self, told_us: u64, until_us: u64) -> Option<&Injected> {
+        self.faults.iter().find(|fault| {
+            fault.loss.is_some_and(|loss| {
+                loss.from_us <= told_us + SLACK_US
+                    && (told_us..=until_us + 2 * SLACK_US).contains(&(loss.at_us + SLACK_US))
+            })
+        })
+    }
+
+    /// Nobody could tell Redis how a call ended, and the policy says that the send is made again.
+    pub(super) fn sent_again_unknown(&self, view: &View<'_>, call: Call) -> bool {
+        let ends_us = call.claimed_us + LEASE_US + 2_000_000;
+        let hides = |fault: &Injected| {
+            fault.kind.hides_outcomes() && fault.began_us <= ends_us && fault.ended_us + SLACK_US >= call.claimed_us
+        };
+        view.send.offer.budget == AGAIN && (!call.answered || self.faults.iter().any(hides))
+    }
+
+    /// The end that Redis has forgotten, if there was one that it can have forgotten.
+    pub(super) fn forgotten_end(&self, view: &View<'_>) -> Option<&'static str> {
+        let accepted_us = view.send.accepted_us.unwrap_or(view.send.offered_us);
+        let lost = |from_us: u64, to_us: u64| {
+            self.faults
+                .iter()
+                .filter_map(|fault| fault.loss)
+                .any(|loss| loss.at_us + SLACK_US >= from_us && loss.from_us <= to_us + SLACK_US)
+        };
+        if view.taken().last().is_some_and(|call| lost(call.claimed_us, call.at_us + LEASE_US)) {
+            return Some("sent");
+        }
+        if !view.letters.is_empty() && lost(accepted_us, u64::MAX / 2) {
+            return Some("dead-lettered");
+        }
+        let cancelled = view.send.cancelled_us.zip(view.send.cancel_asked_us);
+        cancelled.is_some_and(|(answered, asked)| lost(asked, answered)).then_some("cancelled")
+    }
+
+    /// The last fault that had begun by then.
+    pub(super) fn fault_before(&self, at_us: u64) -> Option<&Injected> {
+        self.faults.iter().rev().find(|fault| fault.began_us <= at_us + SLACK_US)
+    }
+
+    /// No fault in this time.
+    pub(super) fn quiet(&self, from_us: u64, to_us: u64) -> bool {
+        !self.faults.iter().any(|fault| fault.began_us <= to_us && fault.ended_us >= from_us)
+    }
+}
+
+fn call(arrival: &Arrival, claims: &[u64]) -> Call {
+    let claimed = claims.iter().rev().find(|claim| **claim <= arrival.unix_us + SLACK_US).copied();
+    Call {
+        at_us: arrival.unix_us,
+        claimed_us: claimed.unwrap_or(arrival.unix_us),
+        claimed: claimed.is_some(),
+        taken: arrival.accepted,
+        answered: arrival.status.is_some(),
+    }
+}
