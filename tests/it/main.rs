@@ -15,11 +15,8 @@ mod model;
 mod outage;
 mod properties;
 mod queue;
-<<<<<<< tests/it/main.rs
 mod secrets;
-=======
 mod torture;
->>>>>>> /tmp/w-hold/target/theirs
 mod traces;
 mod verdicts;
 mod worker;
