@@ -12,7 +12,7 @@ use crate::error::{IoContext, StackError};
 use crate::localstack_server::{self, LocalStackServer, Tick};
 use crate::process::{self, Process};
 use crate::queues::{self, QueueOptions, Queues};
-use crate::redis_server::{self, RedisServer, blocking};
+use crate::redis_server::{self, RedisServer, Settings, blocking};
 
 /// The name of the queue; the dead-letter queue is `sendslot-dlq`.
 const QUEUE: &str = "sendslot";
@@ -161,7 +161,7 @@ async fn start(tick: Tick, parent: &Path) -> Result<State, StackError> {
     let directory = |prefix| tempfile::Builder::new().prefix(prefix).tempdir_in(parent).context("create in", parent);
     let program = blocking(redis_server::find).await?;
     let (redis, localstack) = tokio::try_join!(
-        RedisServer::launch(program, directory("local-redis-")?),
+        RedisServer::launch(Settings::new(program, &[]), directory("local-redis-")?),
         LocalStackServer::launch(tick, directory("local-localstack-")?),
     )?;
     let ports = (redis.port(), localstack.port());

@@ -81,6 +81,15 @@ pub enum StackError {
         log: String,
     },
 
+    /// Redis servers could not be put together.
+    #[error("Redis: could not {action}: {message}")]
+    Redis {
+        /// What was attempted.
+        action: &'static str,
+        /// What Redis or the connection said.
+        message: String,
+    },
+
     /// An SQS call failed.
     #[error("SQS: could not {action} {queue}: {message}")]
     Sqs {

@@ -19,15 +19,32 @@ const NAME: &str = "Redis";
 const START_LIMIT: Duration = Duration::from_secs(10);
 const OLDEST: (u32, u32) = (7, 0);
 
-/// A private Redis (or Valkey) on a free loopback port, in memory only unless it is durable. Dropping it kills it.
+/// A private Redis (or Valkey) on a free loopback port, in memory only unless its options say otherwise. Dropping it kills
+/// it.
 #[derive(Debug)]
 pub struct RedisServer {
     process: Process,
-    program: PathBuf,
+    settings: Settings,
     version: String,
-    port: u16,
+    ports: Ports,
     directory: TempDir,
-    durable: bool,
+}
+
+/// How a server is started.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) program: PathBuf,
+    /// Names and values as in redis.conf; they win over the usual ones.
+    pub(crate) options: Vec<(String, String)>,
+    /// A node of a cluster has a second port, for its bus.
+    pub(crate) node: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Ports {
+    port: u16,
+    bus: Option<u16>,
+    tls: Option<u16>,
 }
 
 impl RedisServer {
@@ -46,9 +63,7 @@ impl RedisServer {
     /// # Errors
     /// When it is not a Redis or Valkey of 7.0 or newer, or does not answer within 10 s.
     pub async fn start_with(program: impl Into<PathBuf>) -> Result<RedisServer, StackError> {
-        let directory =
-            tempfile::Builder::new().prefix("sendslot-redis-").tempdir().context("create in", env::temp_dir())?;
-        Self::launch(program.into(), directory).await
+        Self::start_with_options(program, &[]).await
     }
 
     /// As [`start`](Self::start), but every write is in a file before it is answered, and a restart keeps the data.
@@ -56,20 +71,35 @@ impl RedisServer {
     /// # Errors
     /// As [`start`](Self::start).
     pub async fn start_durable() -> Result<RedisServer, StackError> {
-        let mut server = Self::start().await?;
-        server.durable = true;
-        server.restart().await?;
-        Ok(server)
+        let program = blocking(find).await?;
+        Self::start_with_options(program, &[("appendonly", "yes"), ("appendfsync", "always")]).await
     }
 
-    pub(crate) async fn launch(program: PathBuf, directory: TempDir) -> Result<RedisServer, StackError> {
-        let version = fit_version(&program)?;
+    /// Starts this server program with more options, names and values as in redis.conf. With `tls-cert-file` it listens on a
+    /// TLS port as well.
+    ///
+    /// # Errors
+    /// As [`RedisServer::start_with`].
+    pub async fn start_with_options(
+        program: impl Into<PathBuf>,
+        options: &[(&str, &str)],
+    ) -> Result<RedisServer, StackError> {
+        Self::launch(Settings::new(program, options), temporary()?).await
+    }
+
+    pub(crate) async fn launch(settings: Settings, directory: TempDir) -> Result<RedisServer, StackError> {
+        let version = fit_version(&settings.program)?;
         let limit = Instant::now() + START_LIMIT;
         loop {
-            let port = free_port()?;
-            let mut process = Process::start(arguments(&program, directory.path(), port, false)?)?;
-            if wait_until_ready(&mut process, directory.path(), port, limit).await? {
-                return Ok(RedisServer { process, program, version, port, directory, durable: false });
+            let tls = settings.options.iter().any(|(name, _)| name == "tls-cert-file");
+            let ports = Ports {
+                port: free_port()?,
+                bus: settings.node.then(free_port).transpose()?,
+                tls: tls.then(free_port).transpose()?,
+            };
+            let mut process = Process::start(arguments(&settings, directory.path(), ports)?)?;
+            if wait_until_ready(&mut process, directory.path(), ports.port, limit).await? {
+                return Ok(RedisServer { process, settings, version, ports, directory });
             }
         }
     }
@@ -79,17 +109,17 @@ impl RedisServer {
         self.process.kill();
     }
 
-    /// Kills the server and starts it anew on the same port: all data is lost, as in a crash without persistence, unless it is
-    /// durable.
+    /// Kills the server and starts it anew on the same port: all data is lost, as in a crash without persistence, unless its
+    /// options keep them.
     ///
     /// # Errors
     /// When it does not answer within 10 s, or another process took the port meanwhile.
     pub async fn restart(&mut self) -> Result<(), StackError> {
         self.process.kill();
-        let launch = arguments(&self.program, self.directory.path(), self.port, self.durable)?;
+        let launch = arguments(&self.settings, self.directory.path(), self.ports)?;
         self.process = Process::start(launch)?;
         let limit = Instant::now() + START_LIMIT;
-        if wait_until_ready(&mut self.process, self.directory.path(), self.port, limit).await? {
+        if wait_until_ready(&mut self.process, self.directory.path(), self.ports.port, limit).await? {
             return Ok(());
         }
         Err(StackError::Ended { server: NAME, log: self.process.log_tail() })
@@ -97,12 +127,27 @@ impl RedisServer {
 
     /// Where it listens, as a `REDIS_URL`.
     pub fn url(&self) -> String {
-        url(self.port)
+        url(self.ports.port)
     }
 
     /// The loopback port.
     pub fn port(&self) -> u16 {
-        self.port
+        self.ports.port
+    }
+
+    /// The loopback port for TLS, if it has one.
+    pub fn tls_port(&self) -> Option<u16> {
+        self.ports.tls
+    }
+
+    /// The server program.
+    pub fn program(&self) -> &Path {
+        &self.settings.program
+    }
+
+    /// The port of the cluster's bus.
+    pub(crate) fn bus_port(&self) -> Option<u16> {
+        self.ports.bus
     }
 
     /// What the server program calls its version, such as `7.0.15`.
@@ -118,6 +163,18 @@ impl RedisServer {
     pub(crate) fn into_parts(self) -> (Process, TempDir) {
         (self.process, self.directory)
     }
+}
+
+impl Settings {
+    pub(crate) fn new(program: impl Into<PathBuf>, options: &[(&str, &str)]) -> Self {
+        let options = options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Self { program: program.into(), options, node: false }
+    }
+}
+
+/// A directory that is removed with its owner.
+pub(crate) fn temporary() -> Result<TempDir, StackError> {
+    tempfile::Builder::new().prefix("sendslot-redis-").tempdir().context("create in", env::temp_dir())
 }
 
 pub(crate) fn url(port: u16) -> String {
@@ -153,28 +210,37 @@ fn parse_version(text: &str) -> Option<(String, (u32, u32))> {
     Some((version.to_owned(), release))
 }
 
-fn arguments(program: &Path, directory: &Path, port: u16, durable: bool) -> Result<Launch, StackError> {
+fn arguments(settings: &Settings, directory: &Path, ports: Ports) -> Result<Launch, StackError> {
     let directory = directory.canonicalize().context("resolve", directory)?;
-    let port = port.to_string();
-    let mut arguments: Vec<OsString> = [
-        ["--port", &port],
-        ["--bind", "127.0.0.1"],
-        ["--save", ""],
-        ["--appendonly", if durable { "yes" } else { "no" }],
-        ["--appendfsync", "always"],
-        ["--maxmemory-policy", "noeviction"],
+    let port = ports.port.to_string();
+    let [bus, tls] = [ports.bus, ports.tls].map(|port| port.map(|port| port.to_string()));
+    let mut options = vec![
+        ("port", port.as_str()),
+        ("bind", "127.0.0.1"),
+        ("save", ""),
+        ("appendonly", "no"),
+        ("maxmemory-policy", "noeviction"),
         // Tests make it slow with DEBUG SLEEP.
-        ["--enable-debug-command", "local"],
-    ]
-    .concat()
-    .into_iter()
-    .map(OsString::from)
-    .collect();
+        ("enable-debug-command", "local"),
+    ];
+    if let Some(bus) = &bus {
+        options.extend([("cluster-enabled", "yes"), ("cluster-port", bus)]);
+    }
+    if let Some(tls) = &tls {
+        options.push(("tls-port", tls));
+    }
+    options.extend(settings.options.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+    let mut arguments: Vec<OsString> =
+        options.into_iter().flat_map(|(name, value)| [format!("--{name}").into(), value.into()]).collect();
     arguments.extend(["--dir".into(), directory.clone().into()]);
-    Ok(Launch { program: program.to_owned(), arguments, environment: Vec::new(), directory })
+    Ok(Launch { program: settings.program.clone(), arguments, environment: Vec::new(), directory })
 }
 
-fn free_port() -> Result<u16, StackError> {
+/// A loopback port that nobody listens on, for now.
+///
+/// # Errors
+/// When there is none.
+pub fn free_port() -> Result<u16, StackError> {
     let listener = TcpListener::bind("127.0.0.1:0").context("listen on", "127.0.0.1")?;
     Ok(listener.local_addr().context("listen on", "127.0.0.1")?.port())
 }

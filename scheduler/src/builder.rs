@@ -3,7 +3,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use aws_sdk_sqs::Client;
-use sendslot_shared::outage::{self, Outages};
+use sendslot_shared::outage::Outages;
 use sendslot_shared::policy_file::{PolicyFile, PolicyFileError};
 use sendslot_shared::queue::{self, Queue, QueueError};
 use sendslot_shared::redis_policy::{InvalidRedisPolicy, RedisPolicies};
@@ -61,7 +61,7 @@ impl fmt::Debug for SchedulerBuilder {
 }
 
 impl SchedulerBuilder {
-    /// Redis, as `redis://host:port` or `rediss://host:port`. Else `REDIS_URL`.
+    /// Redis: one server, a cluster or a primary behind Sentinel, in the forms that [`Store::new`] lists. Else `REDIS_URL`.
     pub fn redis_url(mut self, url: impl Into<String>) -> Self {
         self.redis_url = Some(url.into());
         self
@@ -154,7 +154,7 @@ impl SchedulerBuilder {
             _ => PolicyFile::default(),
         };
         match store.check().await {
-            Err(error) if self.start_without_redis && outage::is_temporary(&error) => {}
+            Err(error) if self.start_without_redis && error.is_temporary() => {}
             checked => checked?,
         }
         queue.check().await?;

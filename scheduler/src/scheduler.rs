@@ -6,7 +6,7 @@ use sendslot_shared::cancel::{self, Cancelled};
 use sendslot_shared::envelope::Envelope;
 use sendslot_shared::id::{BudgetName, SendId};
 use sendslot_shared::message::{Draft, InvalidMessage, Message};
-use sendslot_shared::outage::{self, Ask, Outages};
+use sendslot_shared::outage::{Ask, Outages};
 use sendslot_shared::policy_file::PolicyFile;
 use sendslot_shared::queue::{Entry, Queue, QueueError};
 use sendslot_shared::quote::{self, Quote, QuoteError, QuoteRequest};
@@ -274,7 +274,7 @@ impl Scheduler {
     /// # Errors
     /// The error itself, when it is no outage.
     pub(crate) fn unbooked(&self, draft: Draft, error: &StoreError) -> Result<(String, Scheduled), ScheduleError> {
-        if !outage::is_temporary(error) {
+        if !error.is_temporary() {
             return Err(error.clone().into());
         }
         let policy = self.0.redis_policies.of(&draft.budget, &draft.lane);

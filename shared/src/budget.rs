@@ -59,7 +59,8 @@ async fn write(
         args.push(value.into_bytes());
     }
     // listed first: a budget on the list without a policy is harmless, the other way round it would be hidden
-    store.command("SADD", redis::cmd("SADD").arg(keys::BUDGETS).arg(budget.as_str())).await?;
+    let listed = redis::cmd("SADD").arg(keys::BUDGETS).arg(budget.as_str()).clone();
+    store.command("SADD", Some(keys::BUDGETS), &listed).await?;
     let call = Call { keys: vec![keys::calendar(budget), keys::policy(budget)], args };
     let [version, ..] = reply::integers::<3>("policy", store.run(sendslot_lua::POLICY, call).await?)?;
     Ok((u64::try_from(version).unwrap_or(0), compiled))
@@ -85,7 +86,8 @@ pub const UNTIL_RESUMED: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// # Errors
 /// [`BudgetError::Store`], [`BudgetError::Unreadable`].
 pub async fn get(store: &Store, budget: &BudgetName) -> Result<Option<(u64, Policy)>, BudgetError> {
-    let value = store.command("HGETALL", redis::cmd("HGETALL").arg(keys::policy(budget))).await?;
+    let key = keys::policy(budget);
+    let value = store.command("HGETALL", Some(&key), redis::cmd("HGETALL").arg(&key)).await?;
     let fields: HashMap<String, Vec<u8>> =
         redis::from_redis_value(value).map_err(|e| StoreError::Refused { script: "HGETALL", source: e.into() })?;
     // a calendar that lives on without its policy leaves a hash that is none
@@ -102,7 +104,8 @@ pub async fn get(store: &Store, budget: &BudgetName) -> Result<Option<(u64, Poli
 /// # Errors
 /// [`StoreError`].
 pub async fn list(store: &Store) -> Result<Vec<BudgetName>, StoreError> {
-    let names = match store.command("SMEMBERS", redis::cmd("SMEMBERS").arg(keys::BUDGETS)).await? {
+    let members = redis::cmd("SMEMBERS").arg(keys::BUDGETS).clone();
+    let names = match store.command("SMEMBERS", Some(keys::BUDGETS), &members).await? {
         Value::Array(items) | Value::Set(items) => items,
         other => return Err(reply::wrong("SMEMBERS", &other)),
     };

@@ -10,8 +10,6 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use redis::ErrorKind;
-
 use crate::id::{BudgetName, LaneName};
 use crate::redis_policy::RedisPolicy;
 use crate::store::StoreError;
@@ -26,19 +24,6 @@ const PROBE: Duration = Duration::from_secs(5);
 const STALE: Duration = Duration::from_secs(2);
 /// Budgets that are remembered; above that, alarms begin anew.
 const MOST: usize = 1000;
-
-/// Redis cannot be asked for the time being. Other errors are not: a script error, out of memory or a reply that no script
-/// gives need people, and are never read as an outage.
-#[must_use]
-pub fn is_temporary(error: &StoreError) -> bool {
-    match error {
-        StoreError::Unreachable { source, .. } => source.kind() != ErrorKind::AuthenticationFailed,
-        StoreError::Refused { source, .. } => {
-            matches!(source.code(), Some("LOADING" | "READONLY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "BUSY"))
-        }
-        StoreError::Url { .. } | StoreError::TooOld { .. } | StoreError::Reply { .. } => false,
-    }
-}
 
 /// Whether a caller asks Redis.
 #[must_use]
@@ -114,7 +99,7 @@ impl Outages {
             told: HashMap::new(),
         });
         outage.error = error.clone();
-        outage.rests_until = is_temporary(error).then(|| now + REST);
+        outage.rests_until = error.is_temporary().then(|| now + REST);
         self.any.store(true, Relaxed);
     }
 
@@ -165,18 +150,6 @@ mod tests {
         let reply = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
         let redis::Value::ServerError(error) = reply else { panic!("{reply:?}") };
         StoreError::Refused { script: "claim", source: error.into() }
-    }
-
-    #[test]
-    fn only_an_outage_is_one() {
-        assert!(is_temporary(&unreachable()));
-        for line in ["LOADING a", "READONLY b", "MASTERDOWN c", "CLUSTERDOWN d", "TRYAGAIN e", "BUSY f"] {
-            assert!(is_temporary(&refused(line)), "{line}");
-        }
-        for line in ["OOM a", "CROSSSLOT b", "ERR c", "WRONGTYPE d", "NOPERM e", "NOSCRIPT f", "MISCONF g"] {
-            assert!(!is_temporary(&refused(line)), "{line}");
-        }
-        assert!(!is_temporary(&StoreError::Reply { script: "claim", reply: "x".to_owned() }));
     }
 
     #[test]

@@ -178,7 +178,7 @@ pub async fn status_all(
         args: vec![],
     };
     let calls: Vec<Call> = ids.iter().map(call).collect();
-    let replies = store.run_all(sendslot_lua::STATUS, &calls).await?;
+    let replies = store.run_all(sendslot_lua::STATUS, &calls).await;
     replies.into_iter().map(|reply| parse(reply?).map(|(_, send)| send)).collect()
 }
 

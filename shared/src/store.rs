@@ -1,82 +1,40 @@
 //! The connection to Redis and the scripts.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::time::Duration;
+mod address;
+mod errand;
+mod error;
+mod link;
+mod nodes;
+mod slot;
 
-use redis::aio::{ConnectionLike as _, MultiplexedConnection};
-use redis::{AsyncConnectionConfig, Cmd, IntoConnectionInfo as _, RedisError, Value};
+use std::sync::Arc;
+
+use redis::{Cmd, Value};
 use sendslot_lua::{SCRIPTS, Script};
-use tokio::sync::Mutex;
+
+pub use error::StoreError;
+
+use address::Address;
+use errand::Work;
+use nodes::Nodes;
 
 /// The oldest Redis that can do what the scripts need (`BITPOS … BIT`, `#!lua`).
 pub const MIN_REDIS: (u32, u32) = (7, 0);
-
-/// Why Redis could not be asked, or what it answered instead. Never permission to send.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum StoreError {
-    /// The URL is not one.
-    #[error("REDIS_URL cannot be used: {source}. Give redis://host:port or rediss://host:port")]
-    Url {
-        /// What redis-rs says.
-        source: RedisError,
-    },
-    /// No connection, or it broke, or no answer in time. The script may have run; every script can be asked again.
-    #[error("Redis at {address} cannot be reached: {source}. Start it, or set REDIS_URL")]
-    Unreachable {
-        /// Host and port.
-        address: String,
-        /// What redis-rs says.
-        source: RedisError,
-    },
-    /// Redis answered with an error (LOADING, READONLY, OOM, a script error …).
-    #[error("Redis refused {script}: {source}")]
-    Refused {
-        /// The script or command.
-        script: &'static str,
-        /// The error as redis-rs gives it.
-        source: RedisError,
-    },
-    /// Redis is too old.
-    #[error("Redis {found} is too old: Sendslot needs Redis 7.0 or Valkey 7.2 or later")]
-    TooOld {
-        /// Its version.
-        found: String,
-    },
-    /// An answer that no script gives.
-    #[error("the script {script} answered {reply}, which it never does: are all Sendslot processes of one version?")]
-    Reply {
-        /// The script.
-        script: &'static str,
-        /// The answer.
-        reply: String,
-    },
-}
 
 struct Loaded {
     script: Script,
     sha: String,
 }
 
-#[derive(Default)]
-struct Link {
-    generation: u64,
-    connection: Option<MultiplexedConnection>,
-    failure: Option<RedisError>,
-}
-
 struct Inner {
-    client: redis::Client,
+    nodes: Nodes,
     address: String,
-    config: AsyncConnectionConfig,
     scripts: Vec<Loaded>,
-    link: Mutex<Link>,
-    /// Attempts to connect that failed.
-    failures: AtomicU64,
 }
 
-/// A connection to Redis that is made when it is first needed, shared by all clones, and made anew after it broke or
-/// did not answer in time (a connection of a thawed Lambda is dead without knowing it).
+/// A connection to Redis (one server, a primary behind Sentinel, or a cluster) that is made when it is first needed, shared by
+/// all clones, and made anew after it broke or did not answer in time (a connection of a thawed Lambda is dead without
+/// knowing it).
 #[derive(Clone)]
 pub struct Store(Arc<Inner>);
 
@@ -86,15 +44,27 @@ impl std::fmt::Debug for Store {
     }
 }
 
-/// How long Redis may take. Scripts take microseconds; 2 s leave room for a failover's pause.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-
 impl Store {
     /// A store at `redis_url`. Nothing is connected yet.
     ///
+    /// | URL | what |
+    /// |---|---|
+    /// | `redis://user:password@host:6379/db` | one server; if it is a node of a cluster, the whole cluster |
+    /// | `redis+cluster://user:password@host:6379,host:6379` | a cluster by some of its nodes |
+    /// | `redis+sentinel://user:password@host:26379,host:26379/name/db` | the primary that sentinels know by this name |
+    /// | `rediss://…`, `rediss+cluster://…`, `rediss+sentinel://…` | the same with TLS, sentinels included |
+    ///
+    /// `valkey` and `valkeys` stand for `redis` and `rediss`, a `-` for the `+`. User, password, port and database may be left
+    /// out; special characters in them are percent-encoded. Behind a `?`, joined by `&`:
+    ///
+    /// | option | meaning |
+    /// |---|---|
+    /// | `ssl_ca_certs=file` | PEM file of the certificate authorities to trust, instead of the system's |
+    /// | `ssl_certfile=file`, `ssl_keyfile=file` | PEM files of a client certificate and its key |
+    /// | `sentinel_username=…`, `sentinel_password=…` | for the sentinels; the URL's own are for Redis |
+    ///
     /// # Errors
-    /// [`StoreError::Url`].
+    /// [`StoreError::Url`], which does not quote the URL.
     pub fn new(redis_url: &str) -> Result<Self, StoreError> {
         Self::with_scripts(redis_url, &SCRIPTS)
     }
@@ -109,35 +79,16 @@ impl Store {
     }
 
     fn with_scripts(redis_url: &str, scripts: &[Script]) -> Result<Self, StoreError> {
-        let url_error = |source| StoreError::Url { source };
-        let info = redis_url.into_connection_info().map_err(url_error)?;
-        let info = info.set_tcp_settings(redis::io::tcp::TcpSettings::default().set_nodelay(true));
-        let address = info.addr().to_string();
-        if matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. })
-            && rustls::crypto::CryptoProvider::get_default().is_none()
-        {
-            // Err: another thread was faster
-            let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        }
-        let client = redis::Client::open(info).map_err(url_error)?;
-        let config = AsyncConnectionConfig::new()
-            .set_response_timeout(Some(RESPONSE_TIMEOUT))
-            .set_connection_timeout(Some(CONNECT_TIMEOUT));
+        let address = Address::parse(redis_url).map_err(|reason| StoreError::Url { reason })?;
         let scripts = scripts
             .iter()
             .map(|script| Loaded { script: *script, sha: redis::Script::new(script.source).get_hash().to_owned() })
             .collect();
-        Ok(Self(Arc::new(Inner {
-            client,
-            address,
-            config,
-            scripts,
-            link: Mutex::default(),
-            failures: AtomicU64::new(0),
-        })))
+        let nodes = Nodes::new(address.servers, &address.shown);
+        Ok(Self(Arc::new(Inner { nodes, address: address.shown, scripts })))
     }
 
-    /// Host and port, for messages.
+    /// Hosts and ports, for messages.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.0.address
@@ -146,9 +97,9 @@ impl Store {
     /// Connects and checks the version.
     ///
     /// # Errors
-    /// [`StoreError::Unreachable`], [`StoreError::TooOld`].
+    /// [`StoreError::Unreachable`], [`StoreError::Login`], [`StoreError::TooOld`].
     pub async fn check(&self) -> Result<(), StoreError> {
-        let info: String = match self.command("INFO", redis::cmd("INFO").arg("server")).await? {
+        let info: String = match self.command("INFO", None, redis::cmd("INFO").arg("server")).await? {
             Value::BulkString(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
             Value::VerbatimString { text, .. } | Value::SimpleString(text) => text,
             other => return Err(StoreError::Reply { script: "INFO", reply: format!("{other:?}") }),
@@ -161,130 +112,30 @@ impl Store {
         Err(StoreError::TooOld { found: found.to_owned() })
     }
 
-    /// One plain command, asked once more on a new connection if the first one was broken.
-    pub(crate) async fn command(&self, name: &'static str, command: &Cmd) -> Result<Value, StoreError> {
-        let mut replies = self.pipeline(name, std::slice::from_ref(command)).await?;
-        match replies.pop() {
-            Some(Value::ServerError(e)) => Err(StoreError::Refused { script: name, source: e.into() }),
-            Some(value) => Ok(value),
-            None => Err(StoreError::Reply { script: name, reply: "nothing".to_owned() }),
-        }
+    /// One plain command; its key says which node of a cluster is asked.
+    pub(crate) async fn command(
+        &self,
+        name: &'static str,
+        key: Option<&str>,
+        command: &Cmd,
+    ) -> Result<Value, StoreError> {
+        only(name, errand::run(&self.0.nodes, std::iter::once(Work::Command { name, key, command })).await)
     }
 
-    /// One script for many calls in one round trip; an error of one call does not touch the others.
-    pub(crate) async fn run_all(
-        &self,
-        script: usize,
-        calls: &[Call],
-    ) -> Result<Vec<Result<Value, StoreError>>, StoreError> {
-        if calls.is_empty() {
-            return Ok(vec![]);
-        }
+    /// One script for many calls in one round trip to each server; an error of one call does not touch the others.
+    pub(crate) async fn run_all(&self, script: usize, calls: &[Call]) -> Vec<Result<Value, StoreError>> {
         let loaded = &self.0.scripts[script];
-        let name = loaded.script.name;
-        let commands: Vec<Cmd> = calls.iter().map(|call| call.command("EVALSHA", &loaded.sha)).collect();
-        let mut replies = self.pipeline(name, &commands).await?;
-        // NOSCRIPT: not run. EVAL carries the text and leaves the script in the cache for the next call.
-        let missing: Vec<usize> = (0..replies.len()).filter(|i| is_no_script(&replies[*i])).collect();
-        if !missing.is_empty() {
-            let commands: Vec<Cmd> = missing.iter().map(|i| calls[*i].command("EVAL", loaded.script.source)).collect();
-            for (i, reply) in missing.into_iter().zip(self.pipeline(name, &commands).await?) {
-                replies[i] = reply;
-            }
-        }
-        Ok(replies
-            .into_iter()
-            .map(|reply| match reply {
-                Value::ServerError(e) => Err(StoreError::Refused { script: name, source: e.into() }),
-                value => Ok(value),
-            })
-            .collect())
+        errand::run(&self.0.nodes, calls.iter().map(|call| Work::Script(loaded, call))).await
     }
 
     /// One call of a script.
     pub(crate) async fn run(&self, script: usize, call: Call) -> Result<Value, StoreError> {
-        let name = self.0.scripts[script].script.name;
-        let reply = self.run_all(script, std::slice::from_ref(&call)).await?.pop();
-        reply.unwrap_or_else(|| Err(StoreError::Reply { script: name, reply: "nothing".to_owned() }))
-    }
-
-    async fn pipeline(&self, name: &'static str, commands: &[Cmd]) -> Result<Vec<Value>, StoreError> {
-        let mut pipe = redis::Pipeline::with_capacity(commands.len());
-        for command in commands {
-            pipe.add_command(command.clone());
-        }
-        let mut last = None;
-        for attempt in 0..2 {
-            let (generation, mut connection) = match self.connect().await {
-                Ok(connection) => connection,
-                Err(e) => return Err(self.unreachable(e)),
-            };
-            match connection.req_packed_commands(&pipe, 0, commands.len()).await {
-                // a primary that was demoted: the name may lead to the new one by now
-                Ok(replies) if replies.iter().any(is_read_only) => {
-                    self.discard(generation).await;
-                    if attempt > 0 {
-                        return Ok(replies);
-                    }
-                }
-                Ok(replies) if replies.len() == commands.len() => return Ok(replies),
-                Ok(replies) => {
-                    return Err(StoreError::Reply { script: name, reply: format!("{} replies", replies.len()) });
-                }
-                Err(e) if e.is_timeout() || e.is_io_error() || e.is_unrecoverable_error() => {
-                    self.discard(generation).await;
-                    last = Some(e);
-                }
-                Err(source) => return Err(StoreError::Refused { script: name, source }),
-            }
-        }
-        Err(last.map_or_else(
-            || StoreError::Reply { script: name, reply: "nothing".to_owned() },
-            |source| self.unreachable(source),
-        ))
-    }
-
-    fn unreachable(&self, source: RedisError) -> StoreError {
-        StoreError::Unreachable { address: self.0.address.clone(), source }
-    }
-
-    async fn connect(&self) -> Result<(u64, MultiplexedConnection), RedisError> {
-        let failures = self.0.failures.load(SeqCst);
-        let mut link = self.0.link.lock().await;
-        if let Some(connection) = &link.connection {
-            return Ok((link.generation, connection.clone()));
-        }
-        // An attempt failed while this caller waited for it: one failure is everybody's, or N callers wait N timeouts.
-        if let Some(failure) = link.failure.clone().filter(|_| self.0.failures.load(SeqCst) != failures) {
-            return Err(failure);
-        }
-        let connection = match self.0.client.get_multiplexed_async_connection_with_config(&self.0.config).await {
-            Ok(connection) => connection,
-            Err(failure) => {
-                link.failure = Some(failure.clone());
-                self.0.failures.fetch_add(1, SeqCst);
-                return Err(failure);
-            }
-        };
-        link.generation += 1;
-        link.connection = Some(connection.clone());
-        Ok((link.generation, connection))
-    }
-
-    async fn discard(&self, generation: u64) {
-        let mut link = self.0.link.lock().await;
-        if link.generation == generation {
-            link.connection = None;
-        }
+        only(self.0.scripts[script].script.name, self.run_all(script, std::slice::from_ref(&call)).await)
     }
 }
 
-fn is_no_script(reply: &Value) -> bool {
-    matches!(reply, Value::ServerError(e) if e.code() == "NOSCRIPT")
-}
-
-fn is_read_only(reply: &Value) -> bool {
-    matches!(reply, Value::ServerError(e) if e.code() == "READONLY")
+fn only(name: &'static str, mut answers: Vec<Result<Value, StoreError>>) -> Result<Value, StoreError> {
+    answers.pop().unwrap_or_else(|| Err(StoreError::Reply { script: name, reply: "nothing".to_owned() }))
 }
 
 fn version_of(text: &str) -> Option<(u32, u32)> {
@@ -299,10 +150,14 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    fn command(&self, verb: &str, script: &str) -> Cmd {
+    /// In a cluster it also names a key that never exists. While a slot moves from one node to another its keys are on either,
+    /// and a script stops half-way at the first one that is not here. With a key that is nowhere, Redis refuses it up front
+    /// (TRYAGAIN) until the slot has moved.
+    fn command(&self, verb: &str, script: &str, in_cluster: bool) -> Cmd {
+        let nowhere = self.keys.first().filter(|_| in_cluster).map(|key| format!("{key}~"));
         let mut command = redis::cmd(verb);
-        command.arg(script).arg(self.keys.len());
-        self.keys.iter().for_each(|key| {
+        command.arg(script).arg(self.keys.len() + usize::from(nowhere.is_some()));
+        self.keys.iter().chain(&nowhere).for_each(|key| {
             command.arg(key);
         });
         self.args.iter().for_each(|arg| {
@@ -329,5 +184,40 @@ mod tests {
         for bad in ["", "localhost:6379", "http://localhost"] {
             assert!(matches!(Store::new(bad), Err(StoreError::Url { .. })), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_password_is_never_shown() {
+        let urls = ["redis", "rediss", "redis+cluster", "rediss+sentinel"].map(|s| format!("{s}://u:hunter2@h/2"));
+        for url in urls {
+            match Store::new(&url) {
+                Ok(store) => {
+                    let shown = format!("{store:?} {store:#?} {}", store.address());
+                    assert!(!shown.contains("hunter2") && shown.contains("h:"), "{shown}");
+                }
+                Err(error) => panic!("{url}: {error}"),
+            }
+        }
+        for bad in ["redis+sentinel://u:hunter2@h", "redis+cluster://u:hunter2@h,", "redis://u:hunter2@h/x", "hunter2"]
+        {
+            let error = Store::new(bad).unwrap_err();
+            let shown = format!("{error} {error:?} {error:#?}");
+            assert!(!shown.contains("hunter2"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn calls_in_a_cluster_name_a_key_that_never_exists() {
+        let call = Call { keys: vec!["s{b}cal".to_owned(), "s{b}policy".to_owned()], args: vec![b"arg".to_vec()] };
+        let packed = |in_cluster| {
+            let command = call.command("EVALSHA", "sha", in_cluster);
+            let args = command.args_iter().map(|arg| match arg {
+                redis::Arg::Simple(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+                _ => panic!("a cursor"),
+            });
+            args.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(packed(false), "EVALSHA sha 2 s{b}cal s{b}policy arg");
+        assert_eq!(packed(true), "EVALSHA sha 3 s{b}cal s{b}policy s{b}cal~ arg");
     }
 }

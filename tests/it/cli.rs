@@ -2,6 +2,7 @@
 
 mod policies;
 mod sends;
+mod shapes;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

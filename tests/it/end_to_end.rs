@@ -7,7 +7,7 @@ use futures_util::{StreamExt as _, stream};
 use sendslot_localstack::provider::{
     Arrival, Body, BodyCapture, Faults, ProviderOptions, ScriptedReply, max_units_in_rolling_window,
 };
-use sendslot_localstack::{Servers, Stack, StackOptions, Tick};
+use sendslot_localstack::{RedisCluster, RedisServer, Servers, Stack, StackOptions, Tick};
 use sendslot_scheduler::{BoundBy, Cancelled, Event, MoveReason, Refusal, ScheduleError, SendState};
 use sendslot_shared::budget;
 use sendslot_shared::id::{BudgetName, LaneName};
@@ -63,6 +63,18 @@ async fn a_burst_is_sent_at_its_slots_and_each_message_once() {
         let body = format!("{{\"id\":\"{}\"}}", arrival.send_id);
         assert_eq!(arrival.body, Body::Bytes(body.as_bytes().into()), "the payload arrives as it was");
     }
+}
+
+#[tokio::test]
+async fn a_burst_is_sent_by_way_of_a_cluster() {
+    let program = RedisServer::start().await.unwrap().program().to_owned();
+    let cluster = RedisCluster::start(program, &[]).await.unwrap();
+    let pipeline = start(Setup { redis_url: Some(cluster.url()), ..Setup::new("e2e-cluster") }).await;
+    let ids = pipeline.schedule(100).await;
+    pipeline.ended(&ids, Duration::from_secs(30)).await;
+    let arrivals = pipeline.stop().await;
+    each_once(&arrivals, &ids);
+    assert!(most_in_a_second(&arrivals) <= 100);
 }
 
 #[tokio::test]

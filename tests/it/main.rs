@@ -16,6 +16,7 @@ mod outage;
 mod properties;
 mod queue;
 mod secrets;
+mod topologies;
 mod torture;
 mod traces;
 mod verdicts;

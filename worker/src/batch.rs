@@ -125,10 +125,7 @@ impl<P: Provider> Worker<P> {
         let lease = lease(self.provider.call_timeout());
         let asking = || ready.iter().filter(|r| r.envelope.report.is_none());
         let claims: Vec<Claim<'_>> = asking().map(|r| Claim { envelope: &r.envelope, nonce: r.nonce, lease }).collect();
-        let answers = match claim::claim_all(&self.config.store, &claims).await {
-            Ok(answers) => answers,
-            Err(error) => claims.iter().map(|_| Err(error.clone())).collect(),
-        };
+        let answers = claim::claim_all(&self.config.store, &claims).await;
         for (claim, answer) in claims.iter().zip(&answers) {
             self.without_redis.outages.asked(&claim.envelope.draft.budget, answer);
         }

@@ -101,7 +101,8 @@ impl WorkerConfig {
     /// # Errors
     /// [`ConfigError`]: what is missing or wrong, and what to do.
     pub async fn from_env() -> Result<Self, ConfigError> {
-        let redis_url = required("REDIS_URL", "give redis://host:port or rediss://host:port")?;
+        let redis_url =
+            required("REDIS_URL", "give redis://host:port, redis+cluster://… or redis+sentinel://…; rediss for TLS")?;
         let queue_url = required("SENDSLOT_QUEUE_URL", "give the URL of the queue that this function is mapped to")?;
         let dlq_url = required("SENDSLOT_DLQ_URL", "give the URL of the dead-letter queue")?;
         if dlq_url == queue_url {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
 use sendslot_shared::envelope::{Envelope, PendingReport};
-use sendslot_shared::outage::{self, Outages};
+use sendslot_shared::outage::Outages;
 use sendslot_shared::redis_policy::{RedisPolicies, RedisPolicy};
 use sendslot_shared::settle::Ending;
 use sendslot_shared::store::StoreError;
@@ -60,7 +60,7 @@ impl<P: Provider> Delivery<'_, P> {
         let WithoutRedis { outages, limits, .. } = &*self.worker.without_redis;
         let policies = &self.worker.config.redis_policies;
         let limit = policies.place(&draft.budget, &draft.lane).and_then(|place| limits[place].as_ref());
-        let limit = limit.filter(|_| outage::is_temporary(error) && self.called().is_none());
+        let limit = limit.filter(|_| error.is_temporary() && self.called().is_none());
         let policy = if limit.is_some() { policies.of(&draft.budget, &draft.lane) } else { RedisPolicy::Hold };
         outages.concerns(&draft.budget, &draft.lane, policy, error);
         match limit {

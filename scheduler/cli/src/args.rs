@@ -18,7 +18,7 @@ const EXIT_CODES: &str = "Exit codes:
   4  the budget or the send is unknown
 
 Environment:
-  REDIS_URL            redis://host:port or rediss://host:port
+  REDIS_URL            redis://host:port, redis+cluster://… or redis+sentinel://…; rediss for TLS
   SENDSLOT_QUEUE_URL   a standard SQS queue
   AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID …   as usual for AWS";
 

@@ -1,0 +1,130 @@
+//! A private Redis Cluster.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, FromRedisValue, RedisResult};
+
+use crate::error::StackError;
+use crate::redis_server::{RedisServer, Settings, temporary};
+
+const NODES: u16 = 3;
+const SLOTS: u16 = 16384;
+const JOIN_LIMIT: Duration = Duration::from_secs(20);
+
+/// Three nodes on free loopback ports, each a primary with a third of the slots. A node that is away takes only its own slots with
+/// it. Dropping it kills them.
+#[derive(Debug)]
+pub struct RedisCluster {
+    nodes: Vec<RedisServer>,
+}
+
+impl RedisCluster {
+    /// Starts this server program three times, with more options as in redis.conf, and joins them.
+    ///
+    /// # Errors
+    /// When a node does not start, or they have not found each other within 20 s.
+    pub async fn start(program: impl Into<PathBuf>, options: &[(&str, &str)]) -> Result<RedisCluster, StackError> {
+        let usual = [("cluster-node-timeout", "1000"), ("cluster-require-full-coverage", "no")];
+        let settings = Settings { node: true, ..Settings::new(program, &[&usual, options].concat()) };
+        let mut nodes = vec![];
+        for _ in 0..NODES {
+            nodes.push(RedisServer::launch(settings.clone(), temporary()?).await?);
+        }
+        let cluster = RedisCluster { nodes };
+        cluster.join().await.map_err(|e| failed("join the cluster", &e))?;
+        cluster.wait_until_whole().await?;
+        Ok(cluster)
+    }
+
+    /// All nodes, as a `REDIS_URL`.
+    pub fn url(&self) -> String {
+        let hosts: Vec<String> = self.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+        format!("redis+cluster://{}", hosts.join(","))
+    }
+
+    /// The nodes, in the order of their slots.
+    pub fn nodes(&self) -> &[RedisServer] {
+        &self.nodes
+    }
+
+    /// One node, to kill and to restart it.
+    pub fn node_mut(&mut self, index: usize) -> &mut RedisServer {
+        &mut self.nodes[index]
+    }
+
+    /// Waits until every node knows that all slots are served.
+    ///
+    /// # Errors
+    /// When that takes more than 20 s.
+    pub async fn wait_until_whole(&self) -> Result<(), StackError> {
+        let limit = Instant::now() + JOIN_LIMIT;
+        for node in &self.nodes {
+            loop {
+                let info: RedisResult<String> = ask(node, redis::cmd("CLUSTER").arg("INFO")).await;
+                let wanted = ["cluster_state:ok", "cluster_slots_ok:16384", &format!("cluster_known_nodes:{NODES}")];
+                match info {
+                    Ok(info) if wanted.iter().all(|line| info.lines().any(|l| l == *line)) => break,
+                    other if Instant::now() > limit => {
+                        return Err(StackError::Redis {
+                            action: "wait for the cluster",
+                            message: format!("{other:?}"),
+                        });
+                    }
+                    _ => tokio::time::sleep(Duration::from_millis(20)).await,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn join(&self) -> RedisResult<()> {
+        for (i, node) in (0..).zip(&self.nodes) {
+            let (first, next) = (SLOTS / NODES * i, if i + 1 == NODES { SLOTS } else { SLOTS / NODES * (i + 1) });
+            let () = ask(node, redis::cmd("CLUSTER").arg("SET-CONFIG-EPOCH").arg(i + 1)).await?;
+            let () = ask(node, redis::cmd("CLUSTER").arg("ADDSLOTSRANGE").arg(first).arg(next - 1)).await?;
+            if i > 0 {
+                let mut meet = redis::cmd("CLUSTER");
+                let port = node.tls_port().unwrap_or(node.port());
+                meet.arg("MEET").arg("127.0.0.1").arg(port).arg(node.bus_port());
+                let () = ask(&self.nodes[0], &meet).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(crate) async fn ask<T: FromRedisValue>(server: &RedisServer, command: &Cmd) -> RedisResult<T> {
+    command.query_async(&mut connection(&server.url()).await?).await
+}
+
+pub(crate) async fn connection(url: &str) -> RedisResult<MultiplexedConnection> {
+    redis::Client::open(url)?.get_multiplexed_async_connection().await
+}
+
+pub(crate) fn failed(action: &'static str, error: &redis::RedisError) -> StackError {
+    StackError::Redis { action, message: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::redis_server::{blocking, find};
+
+    #[tokio::test]
+    async fn nodes_know_each_other_and_come_back() {
+        let program = blocking(find).await.unwrap();
+        let mut cluster = RedisCluster::start(program, &[]).await.unwrap();
+        let port = cluster.nodes()[1].port();
+        let set = redis::cmd("SET").arg("foo").arg("bar").clone();
+        // slot 12182
+        let moved: RedisResult<()> = ask(&cluster.nodes()[0], &set).await;
+        let said = moved.unwrap_err();
+        assert_eq!(said.redirect_node(), Some((format!("127.0.0.1:{}", cluster.nodes()[2].port()).as_str(), 12182)));
+        let () = ask(&cluster.nodes()[2], &set).await.unwrap();
+        cluster.node_mut(1).restart().await.unwrap();
+        cluster.wait_until_whole().await.unwrap();
+        assert_eq!(cluster.nodes()[1].port(), port);
+    }
+}
