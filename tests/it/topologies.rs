@@ -2,6 +2,7 @@
 
 mod cluster;
 mod moving;
+mod refusals;
 mod sentinel;
 mod tls;
 

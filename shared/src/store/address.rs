@@ -15,7 +15,7 @@ const SENTINEL_PORT: u16 = 26379;
 /// Whom to ask.
 pub(super) enum Servers {
     /// One server; it may turn out to be a node of a cluster.
-    One(ConnectionInfo),
+    One(Box<ConnectionInfo>),
     /// Some nodes of a cluster.
     Cluster(Vec<ConnectionInfo>),
     /// Whoever the sentinels call the primary.
@@ -49,7 +49,7 @@ impl Address {
             Some((scheme, "sentinel")) => Self::sentinel(&Parts::of(scheme, rest)?),
             _ => {
                 let info = info(url)?;
-                Ok(Self { shown: info.addr().to_string(), servers: Servers::One(info) })
+                Ok(Self { shown: info.addr().to_string(), servers: Servers::One(Box::new(info)) })
             }
         }
     }

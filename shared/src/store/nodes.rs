@@ -78,7 +78,7 @@ impl Nodes {
             Servers::Sentinel(client) => {
                 (vec![Link::to_primary(*client, shown.to_owned())], None, Some(Instant::now()))
             }
-            Servers::One(info) => (vec![Link::to_server(info.clone())], Some(info), None),
+            Servers::One(info) => (vec![Link::to_server((*info).clone())], Some(*info), None),
             Servers::Cluster(infos) => {
                 let way = infos.first().cloned();
                 (infos.into_iter().map(Link::to_server).collect(), way, None)
