@@ -1,6 +1,18 @@
 //! The real worker killed at each line that matters, the scheduler given up at each of its two: the send ends as DESIGN's
 //! table of crash points says. A proxy in front of Redis or SQS stops the process there; it is killed, and what it had asked
-//! or was about to hear goes no further.
+//! or was about to hear goes no further. `traces` plays the same on the scripts.
+//!
+//! | crash between | here | in `traces` |
+//! |---|---|---|
+//! | reserve and SendMessage | `caller_gone`, request | `a_booking_that_never_came_to_the_queue_…` |
+//! | SendMessage and its reply | `caller_gone`, reply | `of_two_copies_of_one_booking_one_is_sent` |
+//! | arrival and claim, waiting | `while_it_waits_for_its_slot` | `a_worker_that_died_waiting_leaves_nothing_in_doubt` |
+//! | claim and settle | `after_the_claim_before_the_call`, `in_the_call`, `after_the_call_before_the_settle` | `verdicts::a_worker_that_died_leaves_an_unknown_outcome` |
+//! | settle and the delete | `after_the_settle_before_the_delete` | `of_two_deliveries_of_one_message_one_may_call` |
+//! | re-book or hop and SendMessage | `after_a_rebooking_before_its_copy` | `a_booking_whose_copy_was_never_put_back_is_reissued` |
+//! | SendMessage and the acknowledgement | `after_a_put_back_before_the_acknowledgement` | `a_stale_copy_comes_back_at_any_time_and_one_is_sent` |
+//! | terminal settle and the dead letter | `after_a_terminal_settle_before_the_dead_letter` | `whoever_was_told_to_dead_letter_hears_it_until_it_is_done` |
+//! | the dead letter and the acknowledgement | `after_the_dead_letter_before_the_acknowledgement` | the same |
 
 use std::time::{Duration, Instant, SystemTime};
 
