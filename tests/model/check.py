@@ -2,7 +2,7 @@
 """Explores the model of protocol.py: every order of its steps and faults, for each setup.
 
     check.py                    the setups of the test: each fault alone, and pairs that broke earlier versions
-    check.py --deep             larger budgets (about a quarter of an hour)
+    check.py --deep             larger budgets (long: some have over 100,000 states)
     check.py NAME ...           these setups
     check.py --rules            the rules that can be left out
     check.py --without RULE     the setup that shows what the rule is for, without it: there must be a violation
