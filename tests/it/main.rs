@@ -13,6 +13,7 @@ mod http_provider;
 mod limits;
 mod model;
 mod outage;
+mod poison;
 mod properties;
 mod queue;
 mod secrets;

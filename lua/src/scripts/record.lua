@@ -61,6 +61,8 @@ local function load_record()
   -- none in time: the deadline, the cost, or 14 days.
   function C.book_again(key, r, why, start, rule, deadline, recipient, again)
     if r.cost > H.max_cost then return { FAILED, 7 } end
+  -- only a send that no scheduler has booked: its not_before is anything
+  if start > now + (FAR + 1) * SECOND then return { FAILED, 8 } end
     local was = r.epoch == H.epoch and C.instant(r.second, r.position) or 0
     local s, p, at, bound, place, under = C.look_up(r.lane, r.cost, start, rule, FAR, recipient, again)
     if not s then return { FAILED, 8 } end
