@@ -40,10 +40,10 @@ pub async fn load() -> Result<()> {
     std::process::exit(0)
 }
 
-/// A scheduler checks at its start that Redis and the queue are there.
+/// A scheduler checks at its start that the queue is there.
 async fn connect() -> Scheduler {
     loop {
-        match Scheduler::from_env().await {
+        match Scheduler::builder().start_without_redis().build().await {
             Ok(scheduler) => return scheduler,
             Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
         }
