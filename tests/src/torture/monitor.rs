@@ -1,6 +1,7 @@
 //! What Redis writes, seen by MONITOR: the instant of each claim, and every change of a send's record.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context as _, Result, ensure};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
@@ -19,17 +20,24 @@ pub(super) struct Claim {
     nonce: u32,
 }
 
+/// Claims, and how often each send was booked.
+#[derive(Debug, Default)]
+struct Seen {
+    claims: Vec<Claim>,
+    bookings: HashMap<String, u64>,
+}
+
 /// Watches a server until it dies; then it is attached to the next one.
 #[derive(Debug)]
 pub(super) struct Monitor {
-    claims: Arc<Mutex<Vec<Claim>>>,
+    seen: Arc<Mutex<Seen>>,
     journal: Arc<Journal>,
     task: Option<JoinHandle<()>>,
 }
 
 impl Monitor {
     pub(super) fn new(journal: Arc<Journal>) -> Self {
-        Self { claims: Arc::default(), journal, task: None }
+        Self { seen: Arc::default(), journal, task: None }
     }
 
     /// Returns when the server tells all that follows.
@@ -43,12 +51,19 @@ impl Monitor {
             // it ends by itself, with the server that it watches
             task.await.context("the monitor")?;
         }
-        self.task = Some(tokio::spawn(watch(stream, self.claims.clone(), self.journal.clone())));
+        self.task = Some(tokio::spawn(watch(stream, self.seen.clone(), self.journal.clone())));
         Ok(())
     }
 
     pub(super) fn claims(&self) -> Vec<Claim> {
-        self.claims.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.seen).claims.clone()
+    }
+
+    /// How many sends were booked more than once, and how often in all, their first bookings not counted.
+    pub(super) fn moves(&self) -> (u64, u64) {
+        let seen = lock(&self.seen);
+        let moves = || seen.bookings.values().map(|times| times - 1).filter(|moves| *moves > 0);
+        (moves().count() as u64, moves().sum())
     }
 }
 
@@ -60,24 +75,30 @@ impl Drop for Monitor {
     }
 }
 
-async fn watch(mut stream: BufReader<TcpStream>, claims: Arc<Mutex<Vec<Claim>>>, journal: Arc<Journal>) {
+async fn watch(mut stream: BufReader<TcpStream>, seen: Arc<Mutex<Seen>>, journal: Arc<Journal>) {
     let mut line = vec![];
     while matches!(stream.read_until(b'\n', &mut line).await, Ok(1..)) {
         if let Some((at_us, words)) = read(&line)
             && let Some((id, record)) = record_write(&words)
         {
             journal.note_at(&id, at_us, format!("redis  {record:?}"));
-            if record.state == "claimed" {
+            let mut seen = lock(&seen);
+            if record.state == "booked" {
+                *seen.bookings.entry(id).or_default() += 1;
+            } else if record.state == "claimed" {
                 let claim = Claim { at_us, id, units: record.units, nonce: record.nonce };
-                let mut claims = claims.lock().unwrap_or_else(PoisonError::into_inner);
                 // a claim is asked for again when its reply was lost
-                if !claims.iter().rev().take(1000).any(|c| c.id == claim.id && c.nonce == claim.nonce) {
-                    claims.push(claim);
+                if !seen.claims.iter().rev().take(1000).any(|c| c.id == claim.id && c.nonce == claim.nonce) {
+                    seen.claims.push(claim);
                 }
             }
         }
         line.clear();
     }
+}
+
+fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+    seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A record as it is written: RECORD of head.lua.

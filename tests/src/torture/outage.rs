@@ -7,14 +7,17 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::clerk::Clerk;
-use super::faults::{Kind, Planned};
-use super::inject::{inject, rest};
+use super::faults::Kind;
+use super::inject::{Injected, rest};
 use super::journal::now_us;
 use super::judge::{Class, Judgement};
 use super::load::{Budget, LANES, Load, policy};
 use super::report::{Report, Window};
 use super::rig::{Programs, Rig, VISIBILITY};
 use super::run::{collect, drain};
+
+/// An invocation ends before this.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What is run.
 #[derive(Debug, Clone)]
@@ -48,6 +51,10 @@ pub struct OutageReport {
     pub lost_s: f64,
     /// From the workers' return until the provider took a send, in seconds.
     pub recovery_s: f64,
+    /// Sends that the provider did not take at their first slot, by their records.
+    pub moved: u64,
+    /// How often they were booked again, all together.
+    pub moves: u64,
     /// The most units in any rolling second.
     pub window: Window,
     /// The judgement, as of any run.
@@ -68,8 +75,14 @@ impl Outage {
         let began_us = now_us();
         clerk.backlog(LANES, self.backlog);
         rest(&mut rig, self.before).await;
-        let planned = Planned { kind: Kind::WorkerOutage, gap: Duration::ZERO, lasts: self.length, seed: 1 };
-        let fault = inject(&mut rig, &clerk, &planned).await?;
+        // what they have in hand they finish, so that no outcome is unknown
+        rig.stop_workers(PATIENCE).await;
+        let began_outage_us = now_us();
+        rest(&mut rig, self.length).await;
+        let ended_us = now_us();
+        rig.start_workers().await?;
+        let kind = Kind::WorkerOutage;
+        let fault = Injected { kind, began_us: began_outage_us, ended_us, loss: None };
         // much more than it should take: what it took is a figure, not a verdict
         let limit = 3 * (Duration::from_secs_f64(ideal_s) + VISIBILITY) + Duration::from_secs(60);
         let began = Instant::now();
@@ -90,6 +103,7 @@ impl Outage {
         let s = |us: u64| us as f64 / 1e6;
         let drained_in_s = s(taken.last().zip(taken.first()).map_or(0, |(last, first)| last - first));
         let next = taken.iter().find(|at| **at >= fault.ended_us).map_or(0, |at| at - fault.ended_us);
+        let (moved, moves) = rig.monitor.moves();
         let most = judgement.most.get(LANES).copied().unwrap_or_default();
         Ok(OutageReport {
             accepted: report.accepted,
@@ -99,6 +113,8 @@ impl Outage {
             ideal_s,
             lost_s: drained_in_s - ideal_s,
             recovery_s: s(next),
+            moved,
+            moves,
             window: Window { limit: most.limit, at_claim: most.claimed, at_provider: most.arrived },
             report: Report { drain_s: began.elapsed().as_secs_f64(), ..report },
         })
@@ -110,6 +126,8 @@ impl fmt::Display for OutageReport {
         let Window { limit, at_claim, at_provider } = self.window;
         for (name, value) in [
             ("sent", format!("{} of {} accepted", self.sent, self.accepted)),
+            ("ended", format!("{:?}", self.report.ends)),
+            ("booked again", format!("{} of them, {} times in all", self.moved, self.moves)),
             ("no worker for", format!("{:.1} s", self.outage_s)),
             ("first send after", format!("{:.1} s", self.recovery_s)),
             ("drained in", format!("{:.1} s, {:.1} s without the outage", self.drained_in_s, self.ideal_s)),
