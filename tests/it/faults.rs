@@ -10,7 +10,7 @@ use sendslot_shared::envelope::{Envelope, fresh_tag};
 use sendslot_shared::message::Draft;
 use sendslot_shared::reserve::{self, Booking, Refusal};
 use sendslot_shared::settle::{self, Action, Ending, Report};
-use sendslot_shared::status::SendState;
+use sendslot_shared::status::{SendState, status_all};
 use sendslot_shared::store::{Store, StoreError};
 use sendslot_tests::proxy::Proxy;
 use sendslot_tests::{Bench, LEASE, SECOND, START, costing, draft, most_in_window, on_each_redis, per_second};
@@ -116,6 +116,23 @@ async fn scripts_that_are_flushed_all_the_time_book_everything_once() {
         let next = bench.reserve(&draft("next")).await.unwrap();
         // the transit of .25 s is position 20 of 80
         assert_eq!(next.slot, ((START / SECOND) as u32, 20 + 50), "one position each");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_script_that_is_gone_comes_back_with_one_text_for_a_whole_pipeline() {
+    on_each_redis(async |bench: Bench| {
+        bench.policy(&per_second(1000, 0.8)).await;
+        let drafts: Vec<Draft> = (0..200).map(|i| draft(format!("m{i}"))).collect();
+        let ids: Vec<_> = drafts.iter().map(|draft| &draft.id).collect();
+        assert!(bench.reserve_all(&drafts).await.iter().all(Result::is_ok));
+        let _: () = bench.command(redis::cmd("SCRIPT").arg("FLUSH")).await;
+        let _: () = bench.command(redis::cmd("CONFIG").arg("RESETSTAT")).await;
+        let known = status_all(&bench.store, &bench.budget, &ids).await.unwrap();
+        assert!(known.iter().all(|send| send.as_ref().is_some_and(|send| send.state == SendState::Booked)));
+        let stats: String = bench.command(redis::cmd("INFO").arg("commandstats")).await;
+        assert!(stats.contains("cmdstat_eval:calls=1,"), "{stats}");
     })
     .await;
 }

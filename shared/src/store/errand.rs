@@ -14,6 +14,8 @@ use super::{Call, Loaded};
 
 /// How often a command is asked when no answer comes, or one that waiting may change.
 const TRIES: usize = 2;
+/// How often a script that is not there is brought with the text of another call, before each call brings its own.
+const SHARED_TEXTS: usize = 2;
 /// How often it follows the cluster's directions.
 const REDIRECTIONS: usize = 5;
 
@@ -50,8 +52,8 @@ impl Work<'_> {
 
 struct Errand<'a> {
     work: Work<'a>,
-    /// The script's text goes along.
-    text: bool,
+    /// How often the script was not there; from then on its text goes along.
+    texts: usize,
     /// Where the cluster directed it to.
     directed: Option<Direction>,
     tries: usize,
@@ -146,13 +148,13 @@ async fn round(nodes: &Nodes, table: &Table, errands: &mut [Errand<'_>]) -> Less
 
 /// One reply for each errand.
 async fn ask(link: &Link, group: &[&mut Errand<'_>], in_cluster: bool) -> Result<Vec<Value>, Failure> {
-    let (mut commands, mut places) = (vec![], vec![]);
+    let (mut commands, mut places, mut told) = (vec![], vec![], vec![]);
     for errand in group {
         if errand.directed.as_ref().is_some_and(|direction| direction.asking) {
             commands.push(redis::cmd("ASKING"));
         }
         places.push(commands.len());
-        commands.push(errand.work.command(errand.text, in_cluster));
+        commands.push(errand.work.command(errand.brings_text(&mut told), in_cluster));
     }
     let mut replies = link.ask(&commands).await?;
     Ok(places.into_iter().map(|place| std::mem::replace(&mut replies[place], Value::Nil)).collect())
@@ -160,7 +162,17 @@ async fn ask(link: &Link, group: &[&mut Errand<'_>], in_cluster: bool) -> Result
 
 impl<'a> Errand<'a> {
     fn new(work: Work<'a>) -> Self {
-        Self { work, text: false, directed: None, tries: 0, redirections: 0, answer: None }
+        Self { work, texts: 0, directed: None, tries: 0, redirections: 0, answer: None }
+    }
+
+    /// One text is enough for all calls of a pipeline: 500 of them would be tens of megabytes. `told`: scripts whose text is in it.
+    fn brings_text(&self, told: &mut Vec<&'a str>) -> bool {
+        let Work::Script(loaded, _) = self.work else { return false };
+        if self.texts == 0 || self.texts <= SHARED_TEXTS && told.contains(&loaded.sha.as_str()) {
+            return false;
+        }
+        told.push(&loaded.sha);
+        true
     }
 
     fn take(&mut self, reply: Value, link: &Arc<Link>, nodes: &Nodes, lesson: &mut Lesson) {
@@ -171,8 +183,8 @@ impl<'a> Errand<'a> {
         let cure = Cure::of(error.code());
         match cure {
             // not run; the text leaves the script in the cache for the next call
-            Cure::Text if !self.text => {
-                self.text = true;
+            Cure::Text if self.texts <= SHARED_TEXTS => {
+                self.texts += 1;
                 return;
             }
             Cure::Moved | Cure::Ask if self.redirections < REDIRECTIONS => {
