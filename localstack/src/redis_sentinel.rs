@@ -64,6 +64,11 @@ impl RedisSentinel {
         format!("redis+sentinel://127.0.0.1:{}/{NAME}", self.port)
     }
 
+    /// The sentinel's port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     async fn wait_for_replica(&mut self) -> Result<(), StackError> {
         let limit = Instant::now() + START_LIMIT;
         loop {

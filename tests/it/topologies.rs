@@ -5,6 +5,7 @@ mod moving;
 mod refusals;
 mod sentinel;
 mod tls;
+mod worker;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -1,11 +1,15 @@
-//! One batch: the first questions of all its messages in one round trip, then each message in a task of its own.
+//! One batch: the first questions of each budget in one round trip, then each message in a task of its own.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use aws_lambda_events::event::sqs::{SqsBatchResponse, SqsEvent, SqsMessage};
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use sendslot_shared::claim::{self, Answer, Claim};
 use sendslot_shared::envelope::{Envelope, MAX_BODY_BYTES};
+use sendslot_shared::id::BudgetName;
 use sendslot_shared::queue::Entry;
 use sendslot_shared::store::StoreError;
 use sendslot_shared::time::DelaySeconds;
@@ -107,15 +111,19 @@ impl<P: Provider> Worker<P> {
             }
         }
         let asked = Instant::now();
-        let answers = self.first_questions(&ready).await;
-        for (message, answer) in ready.into_iter().zip(answers) {
-            let Ready { message_id, envelope, nonce } = message;
-            let worker = self.clone();
-            let task = tasks.spawn(async move {
-                let delivery = Delivery { worker: &worker, envelope, nonce, invocation_end };
-                delivery.process(answer, asked).await
-            });
-            running.push((task.id(), message_id));
+        // A cluster's nodes hang one by one: no budget waits for another's answers.
+        let ask = |group: Vec<Ready>| async move { (self.first_questions(&group).await, group) };
+        let mut questions: FuturesUnordered<_> = by_budget(ready).into_values().map(ask).collect();
+        while let Some((answers, group)) = questions.next().await {
+            for (message, answer) in group.into_iter().zip(answers) {
+                let Ready { message_id, envelope, nonce } = message;
+                let worker = self.clone();
+                let task = tasks.spawn(async move {
+                    let delivery = Delivery { worker: &worker, envelope, nonce, invocation_end };
+                    delivery.process(answer, asked).await
+                });
+                running.push((task.id(), message_id));
+            }
         }
         Ok(collect(tasks, running).await)
     }
@@ -162,6 +170,14 @@ impl<P: Provider> Worker<P> {
         let entry = Entry { body, delay: DelaySeconds::ZERO };
         disposition(self.config.dead_letters.send(&entry, &attributes).await)
     }
+}
+
+fn by_budget(ready: Vec<Ready>) -> HashMap<BudgetName, Vec<Ready>> {
+    let mut groups: HashMap<BudgetName, Vec<Ready>> = HashMap::new();
+    for message in ready {
+        groups.entry(message.envelope.draft.budget.clone()).or_default().push(message);
+    }
+    groups
 }
 
 /// A record's message ID with its envelope, or with its body and what is wrong with it.

@@ -74,7 +74,8 @@ impl StoreError {
     /// Nobody answered at this address, or nobody who knows us.
     pub(super) fn unreachable(address: &str, source: RedisError) -> Self {
         let address = address.to_owned();
-        if source.kind() == ErrorKind::AuthenticationFailed {
+        let refused = matches!(source.code(), Some("NOAUTH" | "WRONGPASS"));
+        if refused || source.kind() == ErrorKind::AuthenticationFailed {
             return Self::Login { address, source };
         }
         Self::Unreachable { address, source }

@@ -70,7 +70,7 @@ impl Rig {
     }
 }
 
-fn soon() -> Policy {
+pub(super) fn soon() -> Policy {
     per_second(100, 0.8)
 }
 

@@ -135,3 +135,27 @@ async fn a_primary_that_is_demoted_during_a_call_is_tried_on_a_new_connection() 
     // one for this question, one for the second try
     assert_eq!(connections().await, before + 2);
 }
+
+#[tokio::test]
+async fn sentinels_and_primary_have_passwords_of_their_own() {
+    let servers = RedisSentinel::start(programs().await.remove(0)).await.unwrap();
+    let set_password = |password: &str| redis::cmd("ACL").arg(&["SETUSER", "default", "resetpass", password]).clone();
+    let _: () = on(&servers.primary, &mut set_password(">s@crt/9")).await;
+    let client = redis::Client::open(format!("redis://127.0.0.1:{}", servers.port())).unwrap();
+    let mut sentinel = client.get_multiplexed_async_connection().await.unwrap();
+    let () = set_password(">watch").query_async(&mut sentinel).await.unwrap();
+    let hosts = format!("127.0.0.1:{}/main", servers.port());
+    let check = async |url: String| Store::new(&url).unwrap().check().await;
+    check(format!("redis+sentinel://:s%40crt%2F9@{hosts}?sentinel_password=watch")).await.unwrap();
+    for url in [
+        format!("redis+sentinel://:s%40crt%2F9@{hosts}"),
+        format!("redis+sentinel://:s%40crt%2F9@{hosts}?sentinel_password=hunter2"),
+        format!("redis+sentinel://:hunter2@{hosts}?sentinel_password=watch"),
+        format!("redis+sentinel://{hosts}?sentinel_password=watch"),
+    ] {
+        let error = check(url).await.unwrap_err();
+        assert!(matches!(error, StoreError::Login { .. }), "{error:?}");
+        let shown = format!("{error} {error:?}");
+        assert!(!["crt", "watch", "hunter2"].iter().any(|secret| shown.contains(secret)), "{shown}");
+    }
+}
