@@ -95,6 +95,16 @@ impl Outage {
         .await;
     }
 
+    /// Waits until the scheduler has seen that Redis is back: workers see it at their own time.
+    async fn scheduler_asks_again(&self) {
+        let give_up = Instant::now() + Duration::from_secs(60);
+        let (scheduler, budget) = (&self.pipeline.scheduler, self.pipeline.budget);
+        while matches!(scheduler.status(budget, "any").await, Err(ScheduleError::Redis(_))) {
+            assert!(Instant::now() < give_up, "the scheduler does not ask again");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     /// Waits until all of these are recorded as sent.
     async fn all_sent(&self, ids: &[String]) {
         let give_up = Instant::now() + Duration::from_secs(60);
@@ -204,6 +214,7 @@ async fn a_redis_that_comes_back_empty_sends_what_was_held_when_its_policy_is_se
     outage.held(1).await;
     outage.redis.restart().await.unwrap();
     wait_for("a budget without a policy", || !outage.lines(&["budget has no policy"]).is_empty()).await;
+    outage.scheduler_asks_again().await;
     let refused = outage.schedule(outage.pipeline.message("never")).await;
     assert!(matches!(refused, Err(ScheduleError::Refused(Refusal::UnknownBudget))), "{refused:?}");
     let store = Store::new(&outage.redis.url()).unwrap();
