@@ -265,3 +265,6 @@ impl Judgement {
 pub(super) fn blamed(evidence: &Evidence, violation: &Violation) -> Option<Kind> {
     evidence.fault_before(violation.at_us + SLACK_US).map(|fault| fault.kind)
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,7 +17,7 @@ pub(super) struct Claim {
     pub(super) at_us: u64,
     pub(super) id: String,
     pub(super) units: u32,
-    nonce: u32,
+    pub(super) nonce: u32,
 }
 
 /// Claims, and how often each send was booked.
