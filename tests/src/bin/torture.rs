@@ -84,6 +84,7 @@ async fn run(args: Args) -> Result<ExitCode> {
             let length = Duration::from_secs_f64(args.minutes * 60.0);
             let run = Torture {
                 length,
+                least: 0,
                 gap: GAP,
                 seed,
                 load: args.load,

@@ -22,6 +22,8 @@ pub(super) struct Evidence {
     pub(super) faults: Vec<Injected>,
     pub(super) arrivals: Vec<Arrival>,
     pub(super) claims: Vec<Claim>,
+    /// Send ID and instant of each record of a send as sent.
+    pub(super) sent: Vec<(String, u64)>,
     /// What Redis says of each send that was offered.
     pub(super) states: BTreeMap<String, Option<SendState>>,
     /// Send ID and reason.
@@ -37,8 +39,8 @@ pub(super) struct Call {
     pub(super) claimed: bool,
     /// The provider took the send.
     pub(super) taken: bool,
-    /// The provider answered.
-    pub(super) answered: bool,
+    /// Redis was told that it was taken, before the send was claimed again.
+    pub(super) known: bool,
 }
 
 /// One send from all sides.
@@ -55,6 +57,12 @@ impl View<'_> {
     pub(super) fn taken(&self) -> Vec<Call> {
         self.calls.iter().copied().filter(|call| call.taken).collect()
     }
+
+    /// From its acceptance until the provider took it last, or it was cancelled.
+    pub(super) fn under_way(&self) -> Option<(u64, u64)> {
+        let ended = self.taken().last().map(|call| call.at_us).or(self.send.cancelled_us);
+        Some((self.send.accepted_us?, ended.unwrap_or(u64::MAX)))
+    }
 }
 
 impl Evidence {
@@ -64,10 +72,18 @@ impl Evidence {
         for claim in &self.claims {
             claims.entry(&claim.id).or_default().push(claim.at_us);
         }
-        let mut calls: HashMap<&str, Vec<Call>> = HashMap::new();
+        let mut sent: HashMap<&str, Vec<u64>> = HashMap::new();
+        for (id, at_us) in &self.sent {
+            sent.entry(id).or_default().push(*at_us);
+        }
+        let mut arrivals: HashMap<&str, Vec<&Arrival>> = HashMap::new();
         for arrival in &self.arrivals {
-            let id = &*arrival.send_id;
-            calls.entry(id).or_default().push(call(arrival, claims.get(id).map_or(&[], Vec::as_slice)));
+            arrivals.entry(&*arrival.send_id).or_default().push(arrival);
+        }
+        let all = |of: &HashMap<&str, Vec<u64>>, id: &str| of.get(id).cloned().unwrap_or_default();
+        let mut calls: HashMap<&str, Vec<Call>> = HashMap::new();
+        for (id, arrivals) in arrivals {
+            calls.insert(id, self.calls(&arrivals, &all(&claims, id), &all(&sent, id)));
         }
         let mut letters: HashMap<&str, Vec<&str>> = HashMap::new();
         for (id, reason) in &self.letters {
@@ -86,6 +102,29 @@ impl Evidence {
         self.ledger.sends.iter().map(view).collect()
     }
 
+    /// Calls of one send, each with a claim of its own.
+    fn calls(&self, arrivals: &[&Arrival], claims: &[u64], sent: &[u64]) -> Vec<Call> {
+        let mut calls: Vec<Call> = vec![];
+        for arrival in arrivals {
+            let at_us = arrival.unix_us;
+            let unused = |claim: &&u64| calls.iter().all(|call| call.claimed_us != **claim);
+            let claim = claims.iter().rev().find(|claim| **claim <= at_us + SLACK_US).filter(unused).copied();
+            let claimed = claim.or_else(|| self.killed_before(at_us));
+            let claimed_us = claimed.unwrap_or(at_us);
+            let next_us = claims.iter().find(|claim| **claim > claimed_us).copied().unwrap_or(u64::MAX);
+            let known = sent.iter().any(|sent| (claimed_us..next_us).contains(sent));
+            calls.push(Call { at_us, claimed_us, claimed: claimed.is_some(), taken: arrival.accepted, known });
+        }
+        calls
+    }
+
+    /// When Redis was killed shortly before a call: its claim may not have been seen.
+    fn killed_before(&self, at_us: u64) -> Option<u64> {
+        let killed = |fault: &Injected| fault.loss.map_or(fault.began_us, |loss| loss.at_us);
+        let mut kills = self.faults.iter().filter(|fault| fault.kind.kills_redis()).map(killed);
+        kills.rfind(|killed| (*killed..*killed + LEASE_US).contains(&(at_us + SLACK_US)))
+    }
+
     /// A loss of what Redis was told at `told_us`, not later than `until_us`.
     pub(super) fn forgotten(&self, told_us: u64, until_us: u64) -> Option<&Injected> {
         self.faults.iter().find(|fault| {
@@ -98,11 +137,7 @@ impl Evidence {
 
     /// Nobody could tell Redis how a call ended, and the policy says that the send is made again.
     pub(super) fn sent_again_unknown(&self, view: &View<'_>, call: Call) -> bool {
-        let ends_us = call.claimed_us + LEASE_US + 2_000_000;
-        let hides = |fault: &Injected| {
-            fault.kind.hides_outcomes() && fault.began_us <= ends_us && fault.ended_us + SLACK_US >= call.claimed_us
-        };
-        view.send.offer.budget == AGAIN && (!call.answered || self.faults.iter().any(hides))
+        view.send.offer.budget == AGAIN && !call.known
     }
 
     /// The end that Redis has forgotten, if there was one that it can have forgotten.
@@ -132,16 +167,5 @@ impl Evidence {
     /// No fault in this time.
     pub(super) fn quiet(&self, from_us: u64, to_us: u64) -> bool {
         !self.faults.iter().any(|fault| fault.began_us <= to_us && fault.ended_us >= from_us)
-    }
-}
-
-fn call(arrival: &Arrival, claims: &[u64]) -> Call {
-    let claimed = claims.iter().rev().find(|claim| **claim <= arrival.unix_us + SLACK_US).copied();
-    Call {
-        at_us: arrival.unix_us,
-        claimed_us: claimed.unwrap_or(arrival.unix_us),
-        claimed: claimed.is_some(),
-        taken: arrival.accepted,
-        answered: arrival.status.is_some(),
     }
 }

@@ -145,9 +145,9 @@ impl Kind {
         }
     }
 
-    /// Whether it may leave a call with an outcome that Redis never hears.
-    pub(super) fn hides_outcomes(self) -> bool {
-        !matches!(self, Self::SchedulerKill | Self::ProviderThrottle | Self::ProviderErrors | Self::ProviderDown)
+    /// Whether Redis is killed: what it did in its last milliseconds may not have been told by MONITOR.
+    pub(super) fn kills_redis(self) -> bool {
+        matches!(self, Self::RedisRestart | Self::RedisRewind | Self::RedisSnapshot | Self::RedisEmpty)
     }
 }
 

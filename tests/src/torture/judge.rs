@@ -66,6 +66,8 @@ pub(super) struct Judgement {
     pub(super) most: BTreeMap<&'static str, Most>,
     /// From the claim to the arrival at the provider, ms, sorted.
     pub(super) delays_ms: Vec<f64>,
+    /// From when to when sends of the reserved lane were under way.
+    reserved_queue: Vec<(u64, u64)>,
     /// From the answer to the slot, of sends in the reserved lane while nothing went wrong, ms, sorted.
     pub(super) reserved_ms: Vec<u64>,
 }
@@ -74,6 +76,8 @@ pub(super) struct Judgement {
 const CLAIM_WINDOW_US: u64 = 999_000;
 /// Behind a fault, a backlog is still being worked off.
 const QUIET_US: u64 = 8_000_000;
+/// A lane's own backlog: sends in it that have not ended. Its reservation is 9 units a second.
+const RESERVED_QUEUE: usize = 12;
 /// Transit, and a second or two for its turn.
 const RESERVED_WAIT_MS: u64 = 3_500;
 
@@ -83,8 +87,11 @@ impl Judgement {
         for (id, what) in &evidence.ledger.wrong {
             judgement.wrong(Class::Other, Some(id), 0, what.clone());
         }
-        for view in evidence.views() {
-            judgement.one(evidence, &view);
+        let views = evidence.views();
+        let reserved = views.iter().filter(|view| view.send.offer.lane == RESERVED);
+        judgement.reserved_queue = reserved.filter_map(View::under_way).collect();
+        for view in &views {
+            judgement.one(evidence, view);
         }
         judgement.strangers(evidence);
         for budget in budgets {
@@ -124,13 +131,11 @@ impl Judgement {
 
     /// (f)
     fn calls_are_claimed(&mut self, view: &View<'_>) {
-        let mut claims: Vec<u64> = vec![];
         for call in &view.calls {
-            if !call.claimed || claims.contains(&call.claimed_us) {
+            if !call.claimed {
                 let what = "the provider was called without a claim".to_owned();
                 self.wrong(Class::Twice, Some(view.id), call.at_us, what);
             }
-            claims.push(call.claimed_us);
             self.delays_ms.push((call.at_us as f64 - call.claimed_us as f64) / 1000.0);
         }
     }
@@ -206,7 +211,9 @@ impl Judgement {
     fn reservation(&mut self, evidence: &Evidence, view: &View<'_>) {
         let send = view.send;
         let (Some(wait_ms), Some(accepted_us)) = (send.wait_ms, send.accepted_us) else { return };
-        let quiet = evidence.quiet(send.offered_us.saturating_sub(QUIET_US), accepted_us);
+        let quiet = evidence.quiet(send.offered_us.saturating_sub(QUIET_US), accepted_us)
+            && self.reserved_queue.iter().filter(|(from, to)| (*from..*to).contains(&send.offered_us)).count()
+                <= RESERVED_QUEUE;
         if send.offer.lane != RESERVED || send.offer.not_before_us.is_some() || !quiet {
             return;
         }

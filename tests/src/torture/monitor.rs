@@ -20,10 +20,11 @@ pub(super) struct Claim {
     pub(super) nonce: u32,
 }
 
-/// Claims, and how often each send was booked.
+/// Claims, ends, and how often each send was booked.
 #[derive(Debug, Default)]
 struct Seen {
     claims: Vec<Claim>,
+    sent: Vec<(String, u64)>,
     bookings: HashMap<String, u64>,
 }
 
@@ -59,6 +60,11 @@ impl Monitor {
         lock(&self.seen).claims.clone()
     }
 
+    /// When sends were recorded as sent.
+    pub(super) fn sent(&self) -> Vec<(String, u64)> {
+        lock(&self.seen).sent.clone()
+    }
+
     /// How many sends were booked more than once, and how often in all, their first bookings not counted.
     pub(super) fn moves(&self) -> (u64, u64) {
         let seen = lock(&self.seen);
@@ -85,6 +91,8 @@ async fn watch(mut stream: BufReader<TcpStream>, seen: Arc<Mutex<Seen>>, journal
             let mut seen = lock(&seen);
             if record.state == "booked" {
                 *seen.bookings.entry(id).or_default() += 1;
+            } else if record.state == "sent" {
+                seen.sent.push((id, at_us));
             } else if record.state == "claimed" {
                 let claim = Claim { at_us, id, units: record.units, nonce: record.nonce };
                 // a claim is asked for again when its reply was lost

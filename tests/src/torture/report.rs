@@ -247,12 +247,7 @@ fn rows(evidence: &Evidence, judgement: &Judgement) -> Vec<Row> {
 }
 
 fn in_flight(views: &[View<'_>], at_us: u64) -> u64 {
-    let waits = |view: &&View<'_>| {
-        let accepted = view.send.accepted_us.is_some_and(|accepted| accepted <= at_us);
-        let ended = view.taken().last().map(|call| call.at_us).or(view.send.cancelled_us);
-        accepted && ended.is_none_or(|ended| ended > at_us)
-    };
-    views.iter().filter(waits).count() as u64
+    views.iter().filter_map(View::under_way).filter(|(from, to)| (*from..*to).contains(&at_us)).count() as u64
 }
 
 impl fmt::Display for Report {

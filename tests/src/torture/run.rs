@@ -20,7 +20,7 @@ use super::rig::{Programs, Rig};
 /// A fault-free end in which everything must come to its own.
 const DRAIN_LIMIT: Duration = Duration::from_secs(180);
 /// Load before the first fault and behind the last one.
-const WARM_UP: Duration = Duration::from_secs(4);
+const WARM_UP: Duration = Duration::from_secs(3);
 /// A run of so long has an outage of all workers for a minute; a shorter one a shorter outage.
 const LONG: Duration = Duration::from_secs(300);
 
@@ -29,6 +29,8 @@ const LONG: Duration = Duration::from_secs(300);
 pub struct Torture {
     /// How long faults happen.
     pub length: Duration,
+    /// So many faults at least, however long they take.
+    pub least: usize,
     /// Quiet between two faults, on average; now and then it is much longer.
     pub gap: Duration,
     /// Load, faults and their order are drawn from this.
@@ -85,7 +87,7 @@ impl Torture {
             // half-way, once
             let due = outage.take_if(|_| began.elapsed() >= self.length / 2);
             let planned = due.unwrap_or(planned);
-            if began.elapsed() + planned.gap + planned.lasts > self.length {
+            if faults.len() >= self.least && began.elapsed() + planned.gap + planned.lasts > self.length {
                 break;
             }
             rest(rig, planned.gap).await;
@@ -143,8 +145,8 @@ pub(super) async fn collect(rig: &Rig, clerk: &Clerk, faults: Vec<Injected>) -> 
             states.extend(ids.iter().map(|id| id.as_str().to_owned()).zip(known.into_iter().map(state)));
         }
     }
-    let (arrivals, claims) = (rig.provider.arrivals(), rig.monitor.claims());
-    Ok(Evidence { ledger, faults, arrivals, claims, states, letters })
+    let (arrivals, claims, sent) = (rig.provider.arrivals(), rig.monitor.claims(), rig.monitor.sent());
+    Ok(Evidence { ledger, faults, arrivals, claims, sent, states, letters })
 }
 
 impl Rig {
