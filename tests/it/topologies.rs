@@ -5,6 +5,7 @@ mod moving;
 mod refusals;
 mod sentinel;
 mod tls;
+mod tls_front;
 mod worker;
 
 use std::path::PathBuf;

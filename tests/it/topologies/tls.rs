@@ -3,10 +3,11 @@
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
 
+use super::tls_front::TlsFront;
 use super::*;
 
 /// A certificate authority with a certificate for this machine.
-struct Authority {
+pub(super) struct Authority {
     folder: TempDir,
 }
 
@@ -31,7 +32,7 @@ impl Authority {
         Self { folder }
     }
 
-    fn path(&self, name: &str) -> String {
+    pub(super) fn path(&self, name: &str) -> String {
         self.folder.path().join(name).display().to_string()
     }
 
@@ -47,19 +48,35 @@ fn borrowed(options: &[(String, String)]) -> Vec<(&str, &str)> {
     options.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
 }
 
-/// A server program that speaks TLS: the bundled one does not.
-async fn program() -> PathBuf {
-    programs().await.remove(0)
+/// The server program that is preferred, and whether it speaks TLS: the bundled one does not.
+async fn program() -> (PathBuf, bool) {
+    let program = programs().await.remove(0);
+    let authority = Authority::new();
+    let speaks = RedisServer::start_with_options(program.clone(), &borrowed(&authority.options("no"))).await.is_ok();
+    (program, speaks)
+}
+
+/// A server with its TLS port, its own or one in front of it.
+struct Secure {
+    server: RedisServer,
+    tls: u16,
+    _front: Option<TlsFront>,
 }
 
 /// One that only `app` with the password `s@crt/9` may use.
-async fn server(authority: &Authority, auth: &str) -> RedisServer {
-    let options = authority.options(auth);
-    let server = RedisServer::start_with_options(program().await, &borrowed(&options)).await;
-    let server = server.expect("a redis-server with TLS on PATH starts");
+async fn server(authority: &Authority, asks: bool) -> Secure {
+    let (program, speaks) = program().await;
+    let options = if speaks { authority.options(if asks { "yes" } else { "no" }) } else { vec![] };
+    let server = RedisServer::start_with_options(program, &borrowed(&options)).await.expect("a redis-server starts");
     let _: () = on(&server, redis::cmd("ACL").arg(&["SETUSER", "app", "on", ">s@crt/9", "~*", "&*", "+@all"])).await;
     let _: () = on(&server, redis::cmd("ACL").arg(&["SETUSER", "default", "off"])).await;
-    server
+    match server.tls_port() {
+        Some(tls) => Secure { server, tls, _front: None },
+        None => {
+            let front = TlsFront::to(server.port(), authority, asks).await;
+            Secure { server, tls: front.port(), _front: Some(front) }
+        }
+    }
 }
 
 const LOGIN: &str = "app:s%40crt%2F9@";
@@ -77,8 +94,8 @@ async fn check(url: &str) -> Result<(), StoreError> {
 #[tokio::test]
 async fn a_server_with_tls_user_and_password_is_used_and_others_are_told_why_not() {
     let (authority, stranger) = (Authority::new(), Authority::new());
-    let server = server(&authority, "no").await;
-    let (plain, tls) = (server.port(), server.tls_port().unwrap());
+    let secure = server(&authority, false).await;
+    let (plain, tls) = (secure.server.port(), secure.tls);
     let (ca, other) = (authority.path("ca"), stranger.path("ca"));
     for host in ["127.0.0.1", "localhost"] {
         let store = Store::new(&format!("rediss://{LOGIN}{host}:{tls}?ssl_ca_certs={ca}")).unwrap();
@@ -108,9 +125,9 @@ async fn a_server_with_tls_user_and_password_is_used_and_others_are_told_why_not
 #[tokio::test]
 async fn a_server_that_asks_for_a_certificate_gets_it() {
     let authority = Authority::new();
-    let server = server(&authority, "yes").await;
+    let secure = server(&authority, true).await;
     let [ca, cert, key] = ["ca", "cert", "key"].map(|name| authority.path(name));
-    let url = format!("rediss://{LOGIN}127.0.0.1:{}?ssl_ca_certs={ca}", server.tls_port().unwrap());
+    let url = format!("rediss://{LOGIN}127.0.0.1:{}?ssl_ca_certs={ca}", secure.tls);
     let error = check(&url).await.unwrap_err();
     assert!(matches!(error, StoreError::Unreachable { .. }), "{error:?}");
     check(&format!("{url}&ssl_certfile={cert}&ssl_keyfile={key}")).await.unwrap();
@@ -119,13 +136,24 @@ async fn a_server_that_asks_for_a_certificate_gets_it() {
 #[tokio::test]
 async fn a_cluster_with_tls_and_password_is_found_by_one_of_its_nodes() {
     let authority = Authority::new();
-    let mut options = authority.options("no");
-    options.push(("tls-cluster".to_owned(), "yes".to_owned()));
-    let cluster = RedisCluster::start(program().await, &borrowed(&options)).await.unwrap();
+    let (program, speaks) = program().await;
+    let mut options = if speaks { authority.options("no") } else { vec![] };
+    if speaks {
+        options.push(("tls-cluster".to_owned(), "yes".to_owned()));
+    }
+    let cluster = RedisCluster::start(program, &borrowed(&options)).await.unwrap();
+    let mut fronts = vec![];
+    for node in cluster.nodes().iter().filter(|_| !speaks) {
+        let front = TlsFront::to(node.port(), &authority, false).await;
+        let announce = ["SET", "cluster-announce-port", &front.port().to_string()];
+        let _: () = on(node, redis::cmd("CONFIG").arg(&announce)).await;
+        fronts.push(front);
+    }
     for node in cluster.nodes() {
         let _: () = on(node, redis::cmd("CONFIG").arg("SET").arg("requirepass").arg("s@crt/9")).await;
     }
-    let ports: Vec<u16> = cluster.nodes().iter().map(|node| node.tls_port().unwrap()).collect();
+    let own = cluster.nodes().iter().filter_map(|node| node.tls_port());
+    let ports: Vec<u16> = own.chain(fronts.iter().map(TlsFront::port)).collect();
     let (one, ca) = (ports[2], authority.path("ca"));
     // as ElastiCache gives it, and with the nodes named
     for (scheme, hosts) in [
