@@ -14,6 +14,7 @@ use sendslot_shared::settle::Ending;
 use sendslot_shared::store::Store;
 use sendslot_shared::time::Timer;
 use sendslot_tests::per_second;
+use sendslot_tests::proxy::{Proxy, Stop};
 use sendslot_tests::queues::{TestQueue, localstack};
 use sendslot_worker::{
     Backoff, BatchError, Outcome, Outgoing, PolicyFile, Provider, RedisPolicies, Worker, WorkerConfig,
@@ -207,6 +208,31 @@ async fn a_duplicate_of_a_running_send_comes_back_later_and_is_no_failure() {
     assert_eq!(handle(&bench.worker(), &twice).await, r#"{"batchItemFailures":[]}"#);
     assert_eq!(bench.sent(), ["a"]);
     assert!(bench.queue.len().await <= 1, "put back while the other one ran, or done");
+}
+
+/// What a batch puts back goes in one call: an overdue backlog is mostly that.
+#[tokio::test]
+async fn a_batch_puts_its_copies_back_together() {
+    let mut bench = Bench::start("worker-together", Timer::SQS).await;
+    let stack = localstack().await;
+    let port = stack.endpoint_url().rsplit(':').next().and_then(|port| port.trim_end_matches('/').parse().ok());
+    let proxy = Proxy::to(port.unwrap()).await;
+    let endpoint = format!("http://127.0.0.1:{}", proxy.port());
+    let config = bench.queue.sqs.config().to_builder().endpoint_url(endpoint).build();
+    bench.config.queue = Queue::new(aws_sdk_sqs::Client::from_conf(config), &bench.queue.url).unwrap();
+    let ids: Vec<String> = (0..10).map(|i| format!("a{i}")).collect();
+    let copies = bench.copies(&ids.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let name = BudgetName::new(bench.budget).unwrap();
+    assert!(budget::pause(&bench.config.store, &name, Some(budget::UNTIL_RESUMED)).await.unwrap());
+    let ten = proxy.stop(&["AmazonSQS.SendMessageBatch", r#""Id":"9""#], Stop::Request);
+    let worker = bench.worker();
+    let bodies = bodies(&copies);
+    let (answer, ()) = tokio::join!(handle(&worker, &bodies), async { ten.sprung().await.go_on() });
+    assert_eq!(answer, r#"{"batchItemFailures":[]}"#);
+    assert!(budget::pause(&bench.config.store, &name, None).await.unwrap());
+    for id in ids {
+        assert_eq!(bench.scheduler.status(bench.budget, &id).await.unwrap().unwrap().hops, 1);
+    }
 }
 
 #[tokio::test]

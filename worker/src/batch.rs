@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use crate::config::WorkerConfig;
 use crate::message::{Delivery, Disposition, disposition, lease};
 use crate::provider::Provider;
+use crate::put_backs::PutBacks;
 use crate::without_redis::{Counters, WithoutRedis};
 
 /// Why a whole batch was not touched.
@@ -47,12 +48,14 @@ pub struct Worker<P> {
     pub(crate) config: WorkerConfig,
     pub(crate) provider: Arc<P>,
     pub(crate) without_redis: Arc<WithoutRedis>,
+    pub(crate) put_backs: Arc<PutBacks>,
 }
 
 impl<P> Clone for Worker<P> {
     fn clone(&self) -> Self {
         let (config, provider) = (self.config.clone(), self.provider.clone());
-        Self { config, provider, without_redis: self.without_redis.clone() }
+        let (without_redis, put_backs) = (self.without_redis.clone(), self.put_backs.clone());
+        Self { config, provider, without_redis, put_backs }
     }
 }
 
@@ -67,7 +70,7 @@ impl<P: Provider> Worker<P> {
     /// A worker for one provider account.
     pub fn new(config: WorkerConfig, provider: P) -> Self {
         let without_redis = Arc::new(WithoutRedis::new(&config.redis_policies));
-        Self { config, provider: Arc::new(provider), without_redis }
+        Self { config, provider: Arc::new(provider), without_redis, put_backs: Arc::default() }
     }
 
     /// What this worker and its clones have done so far.

@@ -35,6 +35,7 @@ mod http;
 mod local;
 mod message;
 mod provider;
+mod put_backs;
 mod retry_after;
 mod run;
 mod without_redis;

@@ -314,7 +314,8 @@ impl<P: Provider> Delivery<'_, P> {
                 return Disposition::Return;
             }
         };
-        disposition(self.worker.config.queue.send(&Entry { body, delay }, &[]).await)
+        let Worker { config, put_backs, .. } = self.worker;
+        disposition(put_backs.put(&config.queue, Entry { body, delay }).await)
     }
 
     async fn dead_letter(&self, reason: DeadReason, attempts: u32, error: &str) -> Disposition {
