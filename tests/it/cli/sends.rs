@@ -214,7 +214,7 @@ async fn quote_tells_first_last_and_the_number_by_hour() {
     for row in rows {
         assert!(told.lines().any(|line| line == row), "{row:?} in {told}");
     }
-    assert!(told.lines().any(|line| line.starts_with("        last  20") && line.ends_with("s)")), "{told}");
+    assert!(told.lines().any(|line| line.starts_with("        last  20") && line.ends_with(")")), "{told}");
     assert_eq!(desk.booked_and_enqueued().await, (0, 0), "nothing is booked");
 }
 
