@@ -4,6 +4,7 @@ pub mod conformance;
 pub mod day;
 pub mod engine;
 pub mod pipeline;
+pub mod port;
 pub mod proxy;
 pub mod queues;
 pub mod torture;

@@ -6,17 +6,14 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::{JoinHandle, JoinSet};
+use sendslot_tests::port::Port;
+use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
 use super::tls::Authority;
 
 /// Forwards a free loopback port, behind TLS, to a port of a server. Dropping it ends it.
-pub(super) struct TlsFront {
-    port: u16,
-    task: JoinHandle<()>,
-}
+pub(super) struct TlsFront(Port);
 
 impl TlsFront {
     /// `asks`: clients have to show a certificate.
@@ -35,29 +32,18 @@ impl TlsFront {
         let own = CertificateDer::from_pem_file(authority.path("cert")).expect("a certificate");
         let key = PrivateKeyDer::from_pem_file(authority.path("key")).expect("a key");
         let acceptor = TlsAcceptor::from(Arc::new(config.with_single_cert(vec![own], key).expect("they fit")));
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let own_port = listener.local_addr().expect("an address").port();
-        let task = tokio::spawn(async move {
-            let mut connections = JoinSet::new();
-            while let Ok((client, _)) = listener.accept().await {
-                let acceptor = acceptor.clone();
-                connections.spawn(async move {
-                    let mut client = acceptor.accept(client).await?;
-                    let mut server = TcpStream::connect(("127.0.0.1", port)).await?;
-                    tokio::io::copy_bidirectional(&mut client, &mut server).await
-                });
+        let served = Port::serve(move |client| {
+            let acceptor = acceptor.clone();
+            async move {
+                let mut client = acceptor.accept(client).await?;
+                let mut server = TcpStream::connect(("127.0.0.1", port)).await?;
+                tokio::io::copy_bidirectional(&mut client, &mut server).await
             }
         });
-        Self { port: own_port, task }
+        Self(served.await.expect("a free port"))
     }
 
     pub(super) fn port(&self) -> u16 {
-        self.port
-    }
-}
-
-impl Drop for TlsFront {
-    fn drop(&mut self) {
-        self.task.abort();
+        self.0.number()
     }
 }

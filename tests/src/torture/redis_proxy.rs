@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::task::{JoinHandle, JoinSet};
+
+use crate::port::Port;
 
 /// What becomes of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,9 +25,8 @@ pub(super) enum Way {
 /// Forwards a free loopback port to another one, as it is told.
 #[derive(Debug)]
 pub(super) struct RedisProxy {
-    port: u16,
+    port: Port,
     control: Arc<Control>,
-    task: JoinHandle<()>,
 }
 
 #[derive(Debug)]
@@ -43,8 +43,6 @@ struct Control {
 
 impl RedisProxy {
     pub(super) async fn to(port: u16, seed: u64) -> Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let own_port = listener.local_addr()?.port();
         let control = Arc::new(Control {
             way: AtomicU8::new(Way::Open as u8),
             epoch: watch::Sender::new(0),
@@ -53,12 +51,23 @@ impl RedisProxy {
             broken: AtomicU64::new(0),
             random: Mutex::new(fastrand::Rng::with_seed(seed)),
         });
-        let task = tokio::spawn(accept(listener, port, control.clone()));
-        Ok(Self { port: own_port, control, task })
+        let told = control.clone();
+        let port = Port::serve(move |client| {
+            let (control, mut epoch) = (told.clone(), told.epoch.subscribe());
+            async move {
+                if !control.is(Way::Closed) {
+                    tokio::select! {
+                        _ = epoch.changed() => {}
+                        _ = forward(client, port, &control) => {}
+                    }
+                }
+            }
+        });
+        Ok(Self { port: port.await?, control })
     }
 
     pub(super) fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
+        format!("redis://127.0.0.1:{}", self.port.number())
     }
 
     pub(super) fn set(&self, way: Way) {
@@ -77,30 +86,6 @@ impl RedisProxy {
     /// Calls that were lost in either way.
     pub(super) fn broken(&self) -> u64 {
         self.control.broken.load(SeqCst)
-    }
-}
-
-impl Drop for RedisProxy {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-async fn accept(listener: TcpListener, port: u16, control: Arc<Control>) {
-    let mut connections = JoinSet::new();
-    while let Ok((client, _)) = listener.accept().await {
-        while connections.try_join_next().is_some() {}
-        if control.is(Way::Closed) {
-            continue;
-        }
-        let control = control.clone();
-        connections.spawn(async move {
-            let mut epoch = control.epoch.subscribe();
-            tokio::select! {
-                _ = epoch.changed() => {}
-                _ = forward(client, port, &control) => {}
-            }
-        });
     }
 }
 

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
 use tokio::io::AsyncWriteExt as _;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::net::TcpStream;
 
 use super::http::{Wire, header};
 use super::journal::Journal;
+use crate::port::Port;
 
 /// What becomes of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,9 +45,8 @@ pub(super) const ALL: &[&str] = &["SendMessage", "SendMessageBatch", "ReceiveMes
 /// Forwards a free loopback port to SQS.
 #[derive(Debug)]
 pub(super) struct SqsProxy {
-    port: u16,
+    port: Port,
     control: Arc<Control>,
-    task: JoinHandle<()>,
 }
 
 #[derive(Debug)]
@@ -61,8 +60,6 @@ struct Control {
 
 impl SqsProxy {
     pub(super) async fn to(port: u16, seed: u64, journal: Arc<Journal>) -> Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let own_port = listener.local_addr()?.port();
         let control = Arc::new(Control {
             rule: Mutex::default(),
             random: Mutex::new(fastrand::Rng::with_seed(seed)),
@@ -70,12 +67,16 @@ impl SqsProxy {
             hit: AtomicU64::new(0),
             journal,
         });
-        let task = tokio::spawn(accept(listener, port, control.clone()));
-        Ok(Self { port: own_port, control, task })
+        let told = control.clone();
+        let port = Port::serve(move |client| {
+            let control = told.clone();
+            async move { serve(Wire::new(client), port, &control).await }
+        });
+        Ok(Self { port: port.await?, control })
     }
 
     pub(super) fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
+        format!("http://127.0.0.1:{}", self.port.number())
     }
 
     /// What becomes of calls from now on; `None`: they pass.
@@ -86,21 +87,6 @@ impl SqsProxy {
     /// Calls that met a rule.
     pub(super) fn hit(&self) -> u64 {
         self.control.hit.load(SeqCst)
-    }
-}
-
-impl Drop for SqsProxy {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-async fn accept(listener: TcpListener, port: u16, control: Arc<Control>) {
-    let mut connections = JoinSet::new();
-    while let Ok((client, _)) = listener.accept().await {
-        while connections.try_join_next().is_some() {}
-        let control = control.clone();
-        connections.spawn(async move { serve(Wire::new(client), port, &control).await });
     }
 }
 
