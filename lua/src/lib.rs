@@ -108,7 +108,11 @@ pub const SCRIPTS: [Script; 8] = scripts!("clock");
 #[cfg(feature = "virtual-clock")]
 pub const VIRTUAL_SCRIPTS: [Script; 8] = scripts!("clock_virtual");
 
-/// The key that a virtual clock reads.
+/// All scripts with Redis' own clock, set forward or back by the microseconds in the key [`VIRTUAL_CLOCK_KEY`].
+#[cfg(feature = "virtual-clock")]
+pub const STEPPED_SCRIPTS: [Script; 8] = scripts!("clock_stepped");
+
+/// The key that a virtual clock reads, or a stepped one.
 #[cfg(feature = "virtual-clock")]
 pub const VIRTUAL_CLOCK_KEY: &str = "sendslot:clock";
 
@@ -186,7 +190,7 @@ mod tests {
             let path = entry.expect("an entry").path();
             let text = std::fs::read_to_string(&path).expect("a readable script");
             let used = SCRIPTS.iter().any(|s| s.source.contains(&text));
-            let virtual_part = path.ends_with("clock_virtual.lua");
+            let virtual_part = path.ends_with("clock_virtual.lua") || path.ends_with("clock_stepped.lua");
             assert!(used || virtual_part, "{} belongs to no script", path.display());
         }
     }

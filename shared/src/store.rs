@@ -21,6 +21,10 @@ use nodes::Nodes;
 /// The oldest Redis that can do what the scripts need (`BITPOS … BIT`, `#!lua`).
 pub const MIN_REDIS: (u32, u32) = (7, 0);
 
+/// With this environment variable a test's programs read a stepped clock: [`Store::with_stepped_clock`].
+#[cfg(feature = "virtual-clock")]
+pub const STEPPED_CLOCK: &str = "SENDSLOT_STEPPED_CLOCK";
+
 struct Loaded {
     script: Script,
     sha: String,
@@ -66,6 +70,10 @@ impl Store {
     /// # Errors
     /// [`StoreError::Url`], which does not quote the URL.
     pub fn new(redis_url: &str) -> Result<Self, StoreError> {
+        #[cfg(feature = "virtual-clock")]
+        if std::env::var_os(STEPPED_CLOCK).is_some() {
+            return Self::with_stepped_clock(redis_url);
+        }
         Self::with_scripts(redis_url, &SCRIPTS)
     }
 
@@ -76,6 +84,16 @@ impl Store {
     #[cfg(feature = "virtual-clock")]
     pub fn with_virtual_clock(redis_url: &str) -> Result<Self, StoreError> {
         Self::with_scripts(redis_url, &sendslot_lua::VIRTUAL_SCRIPTS)
+    }
+
+    /// A store whose clock tests set forward and back: Redis' own and the microseconds that a key holds. All stores of a process are
+    /// such when [`STEPPED_CLOCK`] is in its environment.
+    ///
+    /// # Errors
+    /// [`StoreError::Url`].
+    #[cfg(feature = "virtual-clock")]
+    pub fn with_stepped_clock(redis_url: &str) -> Result<Self, StoreError> {
+        Self::with_scripts(redis_url, &sendslot_lua::STEPPED_SCRIPTS)
     }
 
     fn with_scripts(redis_url: &str, scripts: &[Script]) -> Result<Self, StoreError> {

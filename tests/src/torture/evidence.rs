@@ -7,7 +7,7 @@ use sendslot_scheduler::SendState;
 
 use super::inject::Injected;
 use super::ledger::{Ledger, Send};
-use super::load::AGAIN;
+use super::load::{AGAIN, Budget};
 use super::monitor::Claim;
 use super::rig::LEASE;
 
@@ -157,6 +157,13 @@ impl Evidence {
         }
         let cancelled = view.send.cancelled_us.zip(view.send.cancel_asked_us);
         cancelled.is_some_and(|(answered, asked)| lost(asked, answered)).then_some("cancelled")
+    }
+
+    /// What a clock that was set forward in this time lets through above the limit: what may leave in the time that it left out.
+    pub(super) fn forward_units(&self, from_us: u64, to_us: u64, budget: &Budget) -> u64 {
+        let within = |fault: &&Injected| fault.began_us <= to_us + SLACK_US && fault.ended_us + SLACK_US >= from_us;
+        let forward = self.faults.iter().filter(within).map(|fault| fault.forward.as_secs_f64()).sum::<f64>();
+        (forward * budget.policy.scheduled_rate()).ceil() as u64
     }
 
     /// The last fault that had begun by then.

@@ -29,6 +29,10 @@ pub enum Kind {
     RedisSilence,
     /// Calls and replies of scripts are lost by chance.
     RedisReplies,
+    /// Redis' clock is set forward by up to 3 s.
+    ClockForward,
+    /// Redis' clock is set back by up to 5 s.
+    ClockBack,
     /// SQS answers 500 and 503.
     SqsErrors,
     /// SQS does not hear calls.
@@ -51,7 +55,7 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 23] = [
         Self::WorkerKill,
         Self::WorkerOutage,
         Self::SchedulerKill,
@@ -64,6 +68,8 @@ impl Kind {
         Self::RedisCut,
         Self::RedisSilence,
         Self::RedisReplies,
+        Self::ClockForward,
+        Self::ClockBack,
         Self::SqsErrors,
         Self::SqsUnheard,
         Self::SqsUnanswered,
@@ -91,6 +97,8 @@ impl Kind {
             Self::RedisCut => "redis-cut",
             Self::RedisSilence => "redis-silence",
             Self::RedisReplies => "redis-replies",
+            Self::ClockForward => "clock-forward",
+            Self::ClockBack => "clock-back",
             Self::SqsErrors => "sqs-errors",
             Self::SqsUnheard => "sqs-unheard",
             Self::SqsUnanswered => "sqs-unanswered",
@@ -119,6 +127,8 @@ impl Kind {
             Self::RedisCut => "no connection to Redis, 1-3 s",
             Self::RedisSilence => "Redis connections silent, 1-5 s",
             Self::RedisReplies => "a quarter of script calls or replies lost",
+            Self::ClockForward => "Redis' clock set forward, 0.3-3 s",
+            Self::ClockBack => "Redis' clock set back, 0.3-5 s",
             Self::SqsErrors => "SQS answers 500 and 503",
             Self::SqsUnheard => "calls to SQS lost",
             Self::SqsUnanswered => "replies of SQS lost",
@@ -134,7 +144,7 @@ impl Kind {
     /// How long it lasts, in ms.
     fn lasts(self) -> std::ops::RangeInclusive<u64> {
         match self {
-            Self::WorkerKill | Self::SchedulerKill => 0..=0,
+            Self::WorkerKill | Self::SchedulerKill | Self::ClockForward | Self::ClockBack => 0..=0,
             Self::RedisPause | Self::RedisSilence => 1000..=5000,
             // a machine that comes back after a crash, and a person who sets policies, take longer than a second
             Self::RedisRestart | Self::RedisRewind | Self::RedisSnapshot | Self::RedisEmpty | Self::RedisFlush => {
@@ -206,12 +216,12 @@ mod tests {
 
     #[test]
     fn a_seed_plans_the_same_faults_and_leaves_no_kind_out() {
-        let of = |seed| Plan::new(seed, Duration::from_secs(4), None).take(40).collect::<Vec<_>>();
+        let of = |seed| Plan::new(seed, Duration::from_secs(4), None).take(44).collect::<Vec<_>>();
         assert_eq!(of(1), of(1));
         assert_ne!(of(1), of(2));
-        let mut kinds: Vec<Kind> = of(1)[..20].iter().map(|planned| planned.kind).collect();
+        let mut kinds: Vec<Kind> = of(1)[..22].iter().map(|planned| planned.kind).collect();
         kinds.sort();
         kinds.dedup();
-        assert_eq!(kinds.len(), 20);
+        assert_eq!(kinds.len(), 22);
     }
 }

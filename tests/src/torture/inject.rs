@@ -28,6 +28,8 @@ pub(super) struct Injected {
     pub(super) began_us: u64,
     pub(super) ended_us: u64,
     pub(super) loss: Option<Loss>,
+    /// So far the clock was set forward.
+    pub(super) forward: Duration,
 }
 
 /// Makes one fault happen, and undoes it.
@@ -36,6 +38,7 @@ pub(super) async fn inject(rig: &mut Rig, clerk: &Clerk, planned: &Planned) -> R
     let (kind, lasts) = (planned.kind, planned.lasts);
     let began_us = now_us();
     let mut loss = None;
+    let mut forward = Duration::ZERO;
     match kind {
         Kind::WorkerKill => kill_workers(rig, &mut random)?,
         Kind::WorkerOutage => {
@@ -73,7 +76,7 @@ pub(super) async fn inject(rig: &mut Rig, clerk: &Clerk, planned: &Planned) -> R
             rig.set_policies().await?;
         }
         Kind::RedisFlush => {
-            rig.command(&redis::cmd("FLUSHALL")).await?;
+            rig.flush().await?;
             loss = Some(Loss { from_us: 0, at_us: now_us() });
             rest(rig, lasts).await;
             rig.set_policies().await?;
@@ -88,6 +91,11 @@ pub(super) async fn inject(rig: &mut Rig, clerk: &Clerk, planned: &Planned) -> R
             rest(rig, lasts).await;
             rig.redis_proxy.lose(0, 0);
         }
+        Kind::ClockForward => {
+            forward = Duration::from_millis(random.u64(300..=3000));
+            rig.step_clock(forward.as_micros() as i64).await?;
+        }
+        Kind::ClockBack => rig.step_clock(-random.i64(300_000..=5_000_000)).await?,
         Kind::SqsErrors | Kind::SqsUnheard | Kind::SqsUnanswered | Kind::SqsDuplicates => {
             rig.sqs_proxy.set(Some(sqs_rule(kind, &mut random)));
             rest(rig, lasts).await;
@@ -103,7 +111,7 @@ pub(super) async fn inject(rig: &mut Rig, clerk: &Clerk, planned: &Planned) -> R
             rig.provider.set_faults(Faults::default());
         }
     }
-    Ok(Injected { kind, began_us, ended_us: now_us(), loss })
+    Ok(Injected { kind, began_us, ended_us: now_us(), loss, forward })
 }
 
 /// Time passes; meanwhile states of Redis are kept that it can be taken back to.
@@ -133,6 +141,8 @@ fn kill_redis(rig: &mut Rig) {
 
 async fn back(rig: &mut Rig) -> Result<()> {
     rig.redis.run().await?;
+    // the clock is not among what was lost
+    rig.step_clock(0).await?;
     rig.monitor.attach(rig.redis.port()).await?;
     rig.redis_proxy.set(Way::Open);
     Ok(())

@@ -1,6 +1,6 @@
 //! Whether what happened may happen.
 //!
-//! (a) no rolling window holds more units of claims than the limit, or one send; (b) every accepted send ends once; (c) the
+//! (a) no rolling window holds more units of claims than the limit, or one send (and what may leave in the time that a clock left out); (b) every accepted send ends once; (c) the
 //! provider takes each send once; (d) cancelled means never sent; (e) a lane with a reservation waits a second or two; (f) no call
 //! is made without a claim. What data that Redis lost, or the policy for unknown outcomes, explains is counted apart.
 
@@ -44,7 +44,7 @@ pub(super) enum Class {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Most {
     pub(super) limit: u64,
-    /// Of claims that said `send`, by Redis' clock.
+    /// Of claims that said `send`, by the clock of Redis' machine; windows in which Redis' clock was set forward are left out.
     pub(super) claimed: u64,
     /// Of calls as they arrived at the provider, whatever it answered.
     pub(super) arrived: u64,
@@ -247,7 +247,8 @@ impl Judgement {
         let mut claims: Vec<(u64, u32)> = claims.map(|claim| (claim.at_us, claim.units)).collect();
         claims.sort_unstable();
         let arrivals = evidence.arrivals.iter().filter(|arrival| of_budget(&arrival.send_id));
-        let arrivals: Vec<_> = arrivals.map(|arrival| (arrival.at_us, arrival.units)).collect();
+        let mut arrivals: Vec<_> = arrivals.map(|arrival| (arrival.unix_us, arrival.units)).collect();
+        arrivals.sort_unstable();
         let (mut first, mut units, mut most, mut last_wrong) = (0, 0u64, 0, None);
         for &(at, cost) in &claims {
             units += u64::from(cost);
@@ -255,7 +256,11 @@ impl Judgement {
                 units -= u64::from(claims[first].1);
                 first += 1;
             }
-            most = most.max(units);
+            let forward = evidence.forward_units(at.saturating_sub(CLAIM_WINDOW_US), at, budget);
+            if forward == 0 {
+                most = most.max(units);
+            }
+            let limit = limit + forward;
             // one violation for each stretch above the limit
             if units > limit && last_wrong.is_none_or(|then| then + CLAIM_WINDOW_US < at) {
                 let what = format!("{}: {units} units of {limit} claimed within a second", budget.name);
@@ -263,7 +268,15 @@ impl Judgement {
                 last_wrong = Some(at);
             }
         }
-        let arrived = max_units_in_rolling_window(&arrivals, per);
+        // windows in which the clock was set forward are left out
+        let steps = evidence.faults.iter().filter(|fault| !fault.forward.is_zero()).map(|fault| fault.ended_us);
+        let mut rest = arrivals.as_slice();
+        let mut arrived = 0;
+        for step_us in steps.chain([u64::MAX]) {
+            let (before, after) = rest.split_at(rest.partition_point(|(at_us, _)| *at_us < step_us));
+            arrived = arrived.max(max_units_in_rolling_window(before, per));
+            rest = after;
+        }
         self.most.insert(budget.name, Most { limit, claimed: most, arrived });
     }
 }

@@ -12,8 +12,8 @@
 //! | `evidence`, `judge`, `report` | what was seen, whether it may happen, the figures |
 //! | `outage` | a backlog without workers |
 //!
-//! Load, faults and their order are drawn from the seed; what real processes make of them is not. Clock steps are left to the
-//! virtual day (`day`): here all processes read the clock of the machine.
+//! Load, faults and their order are drawn from the seed; what real processes make of them is not. The scripts read Redis' clock and
+//! what the run adds to it (`clock_stepped.lua`), so that it can be set forward and back; all else is as it is shipped.
 
 mod asks;
 mod clerk;

@@ -82,7 +82,7 @@ impl Outage {
         let ended_us = now_us();
         rig.start_workers().await?;
         let kind = Kind::WorkerOutage;
-        let fault = Injected { kind, began_us: began_outage_us, ended_us, loss: None };
+        let fault = Injected { kind, began_us: began_outage_us, ended_us, loss: None, forward: Duration::ZERO };
         // much more than it should take: what it took is a figure, not a verdict
         let limit = 3 * (Duration::from_secs_f64(ideal_s) + VISIBILITY) + Duration::from_secs(60);
         let began = Instant::now();

@@ -11,9 +11,10 @@ use aws_sdk_sqs::types::QueueAttributeName;
 use sendslot_localstack::event_source::{EventSource, EventSourceOptions, WorkerLog};
 use sendslot_localstack::provider::{ProviderOptions, StrictProvider};
 use sendslot_localstack::{LocalStackServer, QueueOptions, Queues, Tick, create_queues};
+use sendslot_lua::VIRTUAL_CLOCK_KEY;
 use sendslot_shared::budget;
 use sendslot_shared::id::BudgetName;
-use sendslot_shared::store::Store;
+use sendslot_shared::store::{STEPPED_CLOCK, Store};
 
 use super::guarded::processes;
 use super::journal::{Journal, ids_in};
@@ -59,6 +60,8 @@ pub(super) struct Rig {
     pub(super) store: Store,
     pub(super) sqs: Client,
     pub(super) budgets: Vec<Budget>,
+    /// How far Redis' clock is set forward, us.
+    clock_us: i64,
     source: Option<EventSource>,
     worker: PathBuf,
     torture: PathBuf,
@@ -88,7 +91,7 @@ impl Rig {
         std::fs::hard_link(&programs.worker, &worker)
             .or_else(|_| std::fs::copy(&programs.worker, &worker).map(drop))
             .with_context(|| format!("a copy of {}", programs.worker.display()))?;
-        let store = Store::new(&redis.url())?;
+        let store = Store::with_stepped_clock(&redis.url())?;
         let torture = programs.torture.clone();
         let mut rig = Self {
             journal,
@@ -101,6 +104,7 @@ impl Rig {
             store,
             sqs,
             budgets,
+            clock_us: 0,
             source: None,
             worker,
             torture,
@@ -193,6 +197,7 @@ impl Rig {
             ("AWS_SECRET_ACCESS_KEY", "test".to_owned()),
             ("SENDSLOT_QUEUE_URL", self.queues.queue_url.clone()),
             ("SENDSLOT_DLQ_URL", self.queues.dlq_url.clone()),
+            (STEPPED_CLOCK, "1".to_owned()),
         ];
         variables.map(|(name, value)| (name.to_owned(), value)).into()
     }
@@ -209,11 +214,22 @@ impl Rig {
         Ok(names.map(|name| told.get(&name).and_then(|n| n.parse().ok()).unwrap_or(0)))
     }
 
-    /// One plain command to Redis, not through the proxy.
-    pub(super) async fn command(&self, command: &redis::Cmd) -> Result<()> {
+    /// Sets Redis' clock forward, or back.
+    pub(super) async fn step_clock(&mut self, by_us: i64) -> Result<()> {
+        self.clock_us += by_us;
+        self.commands(redis::pipe().set(VIRTUAL_CLOCK_KEY, self.clock_us)).await
+    }
+
+    /// All data is gone, while the clock goes on.
+    pub(super) async fn flush(&self) -> Result<()> {
+        self.commands(redis::pipe().atomic().cmd("FLUSHALL").set(VIRTUAL_CLOCK_KEY, self.clock_us)).await
+    }
+
+    /// Plain commands to Redis, not through the proxy.
+    async fn commands(&self, commands: &redis::Pipeline) -> Result<()> {
         let client = redis::Client::open(self.redis.url())?;
         let mut connection = client.get_multiplexed_async_connection().await?;
-        Ok(command.query_async(&mut connection).await?)
+        Ok(commands.exec_async(&mut connection).await?)
     }
 
     /// All dead letters: send ID (empty when it has none) and reason.

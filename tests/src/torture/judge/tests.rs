@@ -1,6 +1,7 @@
 //! What the judge lets pass, and what it does not.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sendslot_localstack::provider::{Arrival, Body};
 
@@ -47,7 +48,7 @@ fn evidence(budget: &str, calls: &[u64], state: Option<SendState>) -> Evidence {
 }
 
 fn fault(kind: Kind, at_s: u64, loss: Option<Loss>) -> Injected {
-    Injected { kind, began_us: START + at_s * S, ended_us: START + (at_s + 2) * S, loss }
+    Injected { kind, began_us: START + at_s * S, ended_us: START + (at_s + 2) * S, loss, forward: Duration::ZERO }
 }
 
 /// All that was told from one second on is forgotten at another.
@@ -133,6 +134,12 @@ fn calls_without_claims_and_seconds_above_the_limit_are_seen() {
     let more = (0..60).map(|i| Claim { at_us: START + 3 * S + i, id: "tt-a-000002".to_owned(), units: 1, nonce: 1 });
     crowded.claims.extend(more);
     assert_wrong(&crowded, "61 units of 60 claimed within a second");
+    for (at_s, explained) in [(2, true), (10, false)] {
+        let forward = Duration::from_millis(20);
+        crowded.faults = vec![Injected { forward, ..fault(Kind::ClockForward, at_s, None) }];
+        assert_eq!(violations(&crowded).is_empty(), explained, "set forward at {at_s} s");
+    }
+    crowded.faults.clear();
     crowded.claims.pop();
     assert_eq!(violations(&crowded), [""; 0]);
 }
