@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::error::{DisplayErrorContext, ErrorMetadata};
-use aws_sdk_sqs::types::{MessageAttributeValue, QueueAttributeName, SendMessageBatchRequestEntry};
+use aws_sdk_sqs::types::{
+    ChangeMessageVisibilityBatchRequestEntry, DeleteMessageBatchRequestEntry, Message, MessageAttributeValue,
+    MessageSystemAttributeName, QueueAttributeName, SendMessageBatchRequestEntry,
+};
 
 use crate::envelope::MAX_BODY_BYTES;
 use crate::time::DelaySeconds;
@@ -178,6 +181,70 @@ impl Queue {
         match request.delay_seconds(entry.delay.get()).send().await {
             Ok(_) => Ok(()),
             Err(e) => Err(QueueError::of(&e, e.as_service_error().map(|s| s.meta()))),
+        }
+    }
+}
+
+impl Queue {
+    /// Takes up to [`MAX_ENTRIES`] messages, with all their attributes; waits for the first one for so long, whole seconds up to 20.
+    /// They are hidden from others for the queue's visibility timeout.
+    ///
+    /// # Errors
+    /// [`QueueError::Refused`], [`QueueError::Unreachable`].
+    pub async fn receive(&self, most: usize, wait: Duration) -> Result<Vec<Message>, QueueError> {
+        let request = self.client.receive_message().queue_url(&self.url);
+        let request = request.max_number_of_messages(most.clamp(1, MAX_ENTRIES) as i32);
+        let request = request.wait_time_seconds(wait.as_secs().min(20) as i32);
+        let request = request.message_system_attribute_names(MessageSystemAttributeName::All);
+        let answer = request.message_attribute_names("All").send().await;
+        let answer = answer.map_err(|e| QueueError::of(&e, e.as_service_error().map(|s| s.meta())))?;
+        Ok(answer.messages.unwrap_or_default())
+    }
+
+    /// Deletes messages by their receipt handles, [`MAX_ENTRIES`] in one call; what fails is tried once more. Answers how many are
+    /// left: they come back.
+    pub async fn delete(&self, handles: &[&str]) -> usize {
+        let mut left = 0;
+        for handles in handles.chunks(MAX_ENTRIES) {
+            let failed = self.delete_some(handles).await;
+            left += if failed.is_empty() { 0 } else { self.delete_some(&failed).await.len() };
+        }
+        left
+    }
+
+    /// One call; the handles that are still to be deleted.
+    async fn delete_some<'a>(&self, handles: &[&'a str]) -> Vec<&'a str> {
+        let entry = |(i, handle): (usize, &&str)| {
+            DeleteMessageBatchRequestEntry::builder().id(i.to_string()).receipt_handle(*handle).build()
+        };
+        let Ok(entries) = handles.iter().enumerate().map(entry).collect() else { return handles.to_vec() };
+        let request = self.client.delete_message_batch().queue_url(&self.url).set_entries(Some(entries));
+        match request.send().await {
+            Ok(answer) => {
+                let failed = answer.failed.iter().filter_map(|entry| handles.get(entry.id.parse::<usize>().ok()?));
+                failed.copied().collect()
+            }
+            Err(error) => {
+                tracing::warn!(error = %DisplayErrorContext(&error), "messages could not be deleted");
+                handles.to_vec()
+            }
+        }
+    }
+
+    /// Shows messages to others after so long, whole seconds, instead of after the queue's visibility timeout. What cannot be
+    /// asked for stays hidden until then.
+    pub async fn show_after(&self, handles: &[&str], wait: Duration) {
+        let seconds = i32::try_from(wait.as_secs()).unwrap_or(i32::MAX).min(43_200);
+        for handles in handles.chunks(MAX_ENTRIES) {
+            let entry = |(i, handle): (usize, &&str)| {
+                let entry = ChangeMessageVisibilityBatchRequestEntry::builder().id(i.to_string());
+                entry.receipt_handle(*handle).visibility_timeout(seconds).build()
+            };
+            let Ok(entries) = handles.iter().enumerate().map(entry).collect() else { continue };
+            let request = self.client.change_message_visibility_batch().queue_url(&self.url);
+            if let Err(error) = request.set_entries(Some(entries)).send().await {
+                tracing::warn!(error = %DisplayErrorContext(&error), "messages stay hidden for the visibility timeout");
+            }
         }
     }
 }

@@ -14,6 +14,7 @@ mod limits;
 mod model;
 mod outage;
 mod poison;
+mod polling;
 mod properties;
 mod queue;
 mod secrets;

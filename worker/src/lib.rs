@@ -24,6 +24,8 @@
 //! }
 //! ```
 //!
+//! [`run_polling`] is the same worker as a long-lived process that polls the queue itself, for a container or a virtual machine.
+//!
 //! The ready-made binary `sendslot-worker` runs [`HttpProvider`], which posts the payload to a configured URL.
 
 mod backoff;
@@ -34,6 +36,7 @@ mod error_code;
 mod http;
 mod local;
 mod message;
+mod poll;
 mod provider;
 mod put_backs;
 mod retry_after;
@@ -44,9 +47,10 @@ pub use backoff::Backoff;
 pub use batch::{BatchError, Worker};
 pub use config::{ConfigError, WorkerConfig};
 pub use http::{HttpConfig, HttpProvider};
+pub use poll::{PollConfig, poll};
 pub use provider::{Outcome, Outgoing, Provider, Scope};
 pub use retry_after::retry_after;
-pub use run::{RunError, run};
+pub use run::{RunError, run, run_polling};
 pub use sendslot_shared::policy_file::{PolicyFile, PolicyFileError};
 pub use sendslot_shared::redis_policy::{InvalidRedisPolicy, RedisPolicies, RedisPolicy, UnitsPerSecond};
 pub use without_redis::Counters;

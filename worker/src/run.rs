@@ -1,12 +1,16 @@
-//! The wiring to Lambda.
+//! The wiring: to Lambda, and of the long-lived worker.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use aws_lambda_events::event::sqs::SqsEvent;
 use lambda_runtime::{LambdaEvent, service_fn};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 
 use crate::batch::Worker;
 use crate::config::{ConfigError, WorkerConfig};
+use crate::message::lease;
+use crate::poll::{PollConfig, poll};
 use crate::provider::Provider;
 
 /// Why a worker ended.
@@ -18,6 +22,18 @@ pub enum RunError {
     /// Lambda's Runtime API failed.
     #[error("the Lambda runtime failed: {0}")]
     Lambda(#[source] lambda_runtime::Error),
+    /// Signals cannot be heard.
+    #[error("SIGTERM and SIGINT cannot be heard: {0}")]
+    Signals(#[source] std::io::Error),
+    /// A long-lived worker was stopped, and `SENDSLOT_POLL_STOP_MS` was too short.
+    #[error("stopped with {messages} messages in hand: they come back after the visibility timeout")]
+    Unfinished {
+        /// Messages.
+        messages: usize,
+    },
+    /// A long-lived worker was told a second time to stop.
+    #[error("stopped at once by a second signal: what was in hand comes back after the visibility timeout")]
+    SecondSignal,
 }
 
 /// Runs a worker for this provider as a Lambda function, configured from the environment, until Lambda stops it.
@@ -34,6 +50,50 @@ pub async fn run<P: Provider>(provider: P) -> Result<(), RunError> {
         }
     });
     lambda_runtime::run(handler).await.map_err(RunError::Lambda)
+}
+
+/// Runs a long-lived worker for this provider, configured from the environment, until SIGTERM or SIGINT: then it takes no more
+/// messages and ends when what it has in hand is done, or after `SENDSLOT_POLL_STOP_MS`. A second signal ends it at once.
+///
+/// # Errors
+/// [`RunError`].
+pub async fn run_polling<P: Provider>(provider: P) -> Result<(), RunError> {
+    let (config, polling) = (WorkerConfig::from_env().await?, PollConfig::from_env()?);
+    let needed = lease(provider.call_timeout());
+    if polling.batch_limit < needed {
+        return Err(ConfigError::Unreadable {
+            name: "SENDSLOT_POLL_BATCH_MS",
+            given: polling.batch_limit.as_millis().to_string(),
+            what: "a wait and a provider call do not fit: give more than the call's timeout and 5.1 s",
+        }
+        .into());
+    }
+    config.queue.check().await.map_err(ConfigError::from)?;
+    let (mut first, mut second) = signals().map(|signals| (signals.clone(), signals)).map_err(RunError::Signals)?;
+    let stop = async move { drop(first.wait_for(|n| *n >= 1).await) };
+    tokio::select! {
+        left = poll(Worker::new(config, provider), polling, stop) => match left {
+            0 => Ok(()),
+            messages => Err(RunError::Unfinished { messages }),
+        },
+        _ = second.wait_for(|n| *n >= 2) => Err(RunError::SecondSignal),
+    }
+}
+
+/// How many times SIGTERM or SIGINT came.
+fn signals() -> std::io::Result<watch::Receiver<u32>> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let (count, counted) = watch::channel(0);
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            count.send_modify(|n| *n += 1);
+        }
+    });
+    Ok(counted)
 }
 
 /// Lambda's deadline (ms since 1970) on this process's own clock. One that has passed before the handler starts is none:
