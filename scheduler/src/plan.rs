@@ -17,8 +17,11 @@
 //! second. A real burst begins in the middle of one, which moves its slots by less than a second. What goes wrong (sends
 //! that are re-booked, polls that find fewer messages, or none) comes on top.
 
+mod price;
+
 use std::time::Duration;
 
+pub use price::{Cost, Prices};
 use sendslot_shared::envelope::{BodyTooLarge, Envelope, MAX_BODY_BYTES};
 use sendslot_shared::message::Message;
 use sendslot_shared::policy::Compiled;
@@ -30,6 +33,7 @@ use sendslot_shared::time::{Instant, Timer};
 use crate::{ScheduleError, scheduler};
 
 const SECOND: Duration = Duration::from_secs(1);
+const HOUR_S: f64 = 3600.0;
 /// The furthest horizon that a policy may have.
 const FURTHEST: Duration = Duration::from_secs(14 * 86_400);
 /// Between the wake-ups of a long wait: the step of [`Timer::SQS`].
@@ -63,13 +67,15 @@ pub struct PlanInput {
     pub batch_window: Duration,
     /// Bytes of each send's payload; the envelope around it is added.
     pub payload_bytes: usize,
-    /// Dollars per million SQS requests.
-    pub sqs_price: f64,
+    /// A worker's memory, MB: 128 to 10,240 (AWS).
+    pub memory_mb: u32,
+    /// What AWS asks for.
+    pub prices: Prices,
 }
 
 impl PlanInput {
-    /// Sends of one unit and 1,024 bytes, a provider that answers in 50 ms, batches of 10 without a window, and 0.40
-    /// dollars per million requests (us-east-1, 2026).
+    /// Sends of one unit and 1,024 bytes, a provider that answers in 50 ms, batches of 10 without a window, workers of 256
+    /// MB, and [`Prices::US_EAST_1`].
     #[must_use]
     pub fn new(policy: Policy, burst: u64) -> Self {
         Self {
@@ -80,7 +86,8 @@ impl PlanInput {
             batch_size: 10,
             batch_window: Duration::ZERO,
             payload_bytes: 1024,
-            sqs_price: 0.40,
+            memory_mb: 256,
+            prices: Prices::US_EAST_1,
         }
     }
 
@@ -94,10 +101,10 @@ impl PlanInput {
         if self.batch_size > BATCH_WITHOUT_WINDOW && self.batch_window < SECOND {
             return Err(PlanError::NoWindow { batch_size: self.batch_size });
         }
-        if !self.sqs_price.is_finite() || self.sqs_price < 0.0 {
-            return Err(PlanError::Price { given: self.sqs_price });
+        if !(128..=10_240).contains(&self.memory_mb) {
+            return Err(PlanError::Memory { given: self.memory_mb });
         }
-        Ok(())
+        self.prices.check()
     }
 
     /// A copy's size on the queue, as the scheduler would put it there. It refuses what the scheduler would refuse.
@@ -151,8 +158,14 @@ pub enum PlanError {
         /// What was given.
         batch_size: u32,
     },
-    /// The price is not one.
-    #[error("the SQS price {given} is out of range: give dollars per million requests, 0 or more")]
+    /// The memory is none that AWS gives.
+    #[error("{given} MB of memory are out of range: 128 to 10,240")]
+    Memory {
+        /// What was given.
+        given: u32,
+    },
+    /// A price is not one.
+    #[error("the price {given} is out of range: give dollars, 0 or more")]
     Price {
         /// What was given.
         given: f64,
@@ -191,10 +204,6 @@ pub struct Plan {
     pub environments: u64,
     /// Calls of SQS.
     pub requests: Requests,
-    /// What they cost, in dollars.
-    pub sqs_dollars: f64,
-    /// The same for a million sends.
-    pub sqs_dollars_per_million_sends: f64,
     /// How late a send may be without being re-booked.
     pub grace: Duration,
     /// u0: the largest cost that fits beside a full grid. A larger one books as many places more as it is above.
@@ -245,7 +254,6 @@ impl Plan {
         let sends_per_s = burst.row.sends_per_s();
         let load = Load::new(input, sends_per_s, hops_of_last, body_bytes);
         let requests = Requests::new(input.burst, hops, body_bytes, load.messages_per_batch);
-        let sqs_dollars = requests.total() as f64 * input.sqs_price / 1e6;
         Ok(Self {
             units_per_s: input.policy.scheduled_rate(),
             sends_per_s,
@@ -260,8 +268,6 @@ impl Plan {
             messages_per_batch: load.messages_per_batch,
             environments: load.environments,
             requests,
-            sqs_dollars,
-            sqs_dollars_per_million_sends: sqs_dollars * 1e6 / input.burst as f64,
             grace: compiled.grace,
             largest_cost_beside_others: compiled.u0,
             max_cost: compiled.max_cost,
@@ -618,7 +624,7 @@ mod tests {
         let requests = |input: PlanInput| {
             let plan = plan(&input);
             let r = plan.requests;
-            ([r.send, r.hop, r.receive, r.delete], plan.sqs_dollars_per_million_sends)
+            ([r.send, r.hop, r.receive, r.delete], plan.cost(&input).per_million(input.burst).sqs)
         };
         // 0.3 a send: $0.12 per million at $0.40
         let (ten, dollars) = requests(input(100, 0.8, 10_000));
@@ -675,8 +681,8 @@ mod tests {
             (PlanInput { batch_window: SECOND * 301, ..good() }, "0 to 300 s"),
             (PlanInput { payload_bytes: 1 << 20, ..good() }, "1048576 is the most"),
             (PlanInput { payload_bytes: usize::MAX, ..good() }, "1048576 is the most"),
-            (PlanInput { sqs_price: -0.1, ..good() }, "0 or more"),
-            (PlanInput { sqs_price: f64::NAN, ..good() }, "0 or more"),
+            (PlanInput { prices: Prices { redis_hour: -0.1, ..Prices::US_EAST_1 }, ..good() }, "0 or more"),
+            (PlanInput { memory_mb: 127, ..good() }, "128 to 10,240"),
         ] {
             let said = says(bad);
             assert!(said.contains(words), "{words:?} in {said:?}");

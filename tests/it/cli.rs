@@ -558,7 +558,6 @@ async fn plan_tells_what_a_burst_will_take() {
         "messages held  180 = ",
         "environments  22, ",
         "SQS requests  3000 = 1000 send + 0 hop + 1000 receive + 1000 delete",
-        "SQS cost  $0.0012, $0.12 per million sends",
         "grace  124.0 ms",
         "costs  up to 11 units fit beside others",
     ] {
@@ -594,11 +593,32 @@ async fn plan_gives_one_json_document() {
 }
 
 #[tokio::test]
+async fn plan_tells_what_it_costs_and_what_would_cost_less() {
+    let options = "--burst 10000 --limit 100 --headroom 0.8 --cost";
+    let ran = plan(options).await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
+    for words in
+        ["cost per million sends  $", "$0.12 SQS", "an invocation  2.46 s at 256 MB, 10 sends in it", "longest wait"]
+    {
+        assert!(ran.stdout.contains(words), "{words:?} in {}", ran.stdout);
+    }
+    let cost = plan(&format!("{options} --json")).await.json()["cost"].clone();
+    let of = |i: usize, name: &str| cost["compared"][i]["dollars_per_million_sends"][name].as_f64().unwrap();
+    // the plan itself; batches of 1, 10, 100, 1000; leads; waits
+    assert_eq!(cost["compared"][0], cost["compared"][2]);
+    assert!(of(1, "total") > of(2, "total") && of(2, "total") > of(3, "total"), "{cost:#}");
+    let free = format!("{options} --json --sqs-price 0 --lambda-price 0 --lambda-request-price 0 --redis-price 0");
+    assert_eq!(plan(&free).await.json()["cost"]["dollars"]["total"], 0.0);
+    plan("--burst 10 --limit 100 --sqs-price -1").await.assert_fails(2, &["price -1", "0 or more"]);
+    plan("--burst 10 --limit 100 --memory-mb 64").await.assert_fails(2, &["64 MB", "128 to 10,240"]);
+}
+
+#[tokio::test]
 async fn plan_refuses_what_cannot_work_and_says_what_would() {
     let bad: [(&str, &[&str]); 7] = [
         ("--burst 0 --limit 100", &["burst of 0", "at least 1"]),
         ("--burst 10 --limit 100 --headroom 0.99", &["headroom 0.99", "0.9881"]),
-        ("--burst 10 --limit 100 --cost 101", &["above 100 units", "split"]),
+        ("--burst 10 --limit 100 --units 101", &["above 100 units", "split"]),
         ("--burst 10 --limit 0", &["limit 0", "at least 1"]),
         ("--burst 10 --limit 100 --batch-size 100", &["batch size of 100", "at least 1 s"]),
         ("--burst 1000000000 --limit 100 --headroom 0.8", &["14 days", "96767981 fit"]),
@@ -620,7 +640,7 @@ async fn plan_tells_the_slots_that_the_calendar_gives() {
         let drafts: Vec<_> = (0..300).map(|i| costing(format!("m{i}"), cost)).collect();
         let booked = bench.reserve_all(&drafts).await;
         for burst in [1, 2, 49, 98, 300] {
-            let options = format!("--burst {burst} --limit {limit} --headroom {headroom} --cost {cost} --json");
+            let options = format!("--burst {burst} --limit {limit} --headroom {headroom} --units {cost} --json");
             let planned = plan(&options).await.json()["last_send_after_s"].as_f64().unwrap();
             let at = booked[burst - 1].as_ref().unwrap().at.as_micros();
             assert_eq!((planned * 1e6).round() as u64, at + 250_000 - START, "{options}");

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use sendslot_scheduler::plan::Prices;
 use sendslot_shared::limits::{Adaptive, Lane, Quota, RampStep};
 use sendslot_shared::time::Instant;
 
@@ -234,7 +235,7 @@ pub(crate) struct PlanArgs {
     pub(crate) headroom: f64,
     /// Units of each send.
     #[arg(long, default_value_t = 1)]
-    pub(crate) cost: u32,
+    pub(crate) units: u32,
     /// The largest cost of one send; above the limit it says that the provider takes that [default: the limit].
     #[arg(long)]
     pub(crate) max_cost: Option<u32>,
@@ -259,10 +260,25 @@ pub(crate) struct PlanArgs {
     /// Bytes of each send's payload.
     #[arg(long, default_value_t = 1024)]
     pub(crate) payload_bytes: usize,
-    /// Dollars per million requests of a standard queue; the default is the price of us-east-1 in 2026, without the free
-    /// million a month.
-    #[arg(long, default_value = "0.40")]
+    /// What it costs in dollars, with the effect of batch size, lead and hops. Prices are those of us-east-1 in 2026-11 without free
+    /// allowances, unless given.
+    #[arg(long)]
+    pub(crate) cost: bool,
+    /// A worker's memory, MB.
+    #[arg(long, default_value_t = 256)]
+    pub(crate) memory_mb: u32,
+    /// Dollars per million requests of a standard queue.
+    #[arg(long, default_value_t = Prices::US_EAST_1.sqs_million_requests)]
     pub(crate) sqs_price: f64,
+    /// Dollars per GB-second of Lambda on arm64.
+    #[arg(long, default_value_t = Prices::US_EAST_1.lambda_gb_second)]
+    pub(crate) lambda_price: f64,
+    /// Dollars per million Lambda invocations.
+    #[arg(long, default_value_t = Prices::US_EAST_1.lambda_million_requests)]
+    pub(crate) lambda_request_price: f64,
+    /// Dollars per hour of Redis [default: two nodes of cache.t4g.small].
+    #[arg(long, default_value_t = Prices::US_EAST_1.redis_hour)]
+    pub(crate) redis_price: f64,
     /// One JSON document on standard output, and nothing else.
     #[arg(long)]
     pub(crate) json: bool,

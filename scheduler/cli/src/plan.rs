@@ -1,9 +1,11 @@
 //! `sendslot plan`: what a burst will take.
 
+mod price;
+
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use sendslot_scheduler::plan::{Headroom, Plan, PlanInput, Policy};
+use sendslot_scheduler::plan::{Headroom, Plan, PlanInput, Policy, Prices};
 use serde::Serialize;
 
 use crate::args::PlanArgs;
@@ -14,7 +16,7 @@ use crate::output;
 #[derive(Debug, Serialize)]
 struct Shown {
     burst: u64,
-    cost: u32,
+    units: u32,
     limit: u32,
     per_ms: u128,
     headroom: f64,
@@ -38,12 +40,10 @@ struct Shown {
     environments: u64,
     payload_bytes: usize,
     sqs_requests: RequestsShown,
-    sqs_price_per_million_requests: f64,
-    sqs_dollars: f64,
-    sqs_dollars_per_million_sends: f64,
     grace_ms: f64,
     largest_cost_beside_others: u32,
     max_cost: u32,
+    cost: Option<price::Shown>,
 }
 
 #[derive(Debug, Serialize)]
@@ -59,9 +59,17 @@ pub(crate) fn run(args: &PlanArgs) -> Result<Exit, Failure> {
     let input = input(args)?;
     let plan = Plan::new(&input).map_err(Failure::usage)?;
     if args.json {
-        output::json(&shown(&input, &plan))?;
+        let cost = args.cost.then(|| price::shown(&input, &plan));
+        output::json(&shown(&input, &plan, cost))?;
     } else {
-        rows(&input, &plan).iter().for_each(|(name, value)| output::line(&format!("{name:>27}  {value}")));
+        let mut rows = rows(&input, &plan);
+        let cost = if args.cost { price::rows(&input, &plan) } else { vec![] };
+        rows.extend(cost);
+        rows.iter().for_each(|(name, value)| output::line(&format!("{name:>27}  {value}")));
+        if args.cost {
+            output::line("");
+            price::table(&input).iter().for_each(|line| output::line(line));
+        }
     }
     for note in notes(&input, &plan) {
         output::note(&format!("note: {note}"));
@@ -84,12 +92,18 @@ fn input(args: &PlanArgs) -> Result<PlanInput, Failure> {
     Ok(PlanInput {
         policy,
         burst: args.burst,
-        cost: args.cost,
+        cost: args.units,
         latency: Duration::from_millis(args.latency_ms),
         batch_size: args.batch_size,
         batch_window: args.batch_window,
         payload_bytes: args.payload_bytes,
-        sqs_price: args.sqs_price,
+        memory_mb: args.memory_mb,
+        prices: Prices {
+            sqs_million_requests: args.sqs_price,
+            lambda_gb_second: args.lambda_price,
+            lambda_million_requests: args.lambda_request_price,
+            redis_hour: args.redis_price,
+        },
     })
 }
 
@@ -119,7 +133,7 @@ fn rows(input: &PlanInput, plan: &Plan) -> Vec<(&'static str, String)> {
     let requests = plan.requests;
     vec![
         ("slots", format!("{} units/s, {} of {}/{per}", number(plan.units_per_s), policy.headroom.get(), policy.limit)),
-        ("sends", format!("{rate}/s of cost {}", input.cost)),
+        ("sends", format!("{rate}/s of {} units", input.cost)),
         ("drained in", for_people(plan.drain)),
         ("last send after", for_people(plan.last_wait)),
         (
@@ -150,15 +164,6 @@ fn rows(input: &PlanInput, plan: &Plan) -> Vec<(&'static str, String)> {
                 requests.delete
             ),
         ),
-        (
-            "SQS cost",
-            format!(
-                "{}, {} per million sends, at {} per million requests",
-                dollars(plan.sqs_dollars),
-                dollars(plan.sqs_dollars_per_million_sends),
-                dollars(input.sqs_price)
-            ),
-        ),
         ("grace", format!("{:.1} ms that a send may be late", plan.grace.as_secs_f64() * 1000.0)),
         (
             "costs",
@@ -170,12 +175,12 @@ fn rows(input: &PlanInput, plan: &Plan) -> Vec<(&'static str, String)> {
     ]
 }
 
-fn shown(input: &PlanInput, plan: &Plan) -> Shown {
+fn shown(input: &PlanInput, plan: &Plan, cost: Option<price::Shown>) -> Shown {
     let policy = &input.policy;
     let requests = plan.requests;
     Shown {
         burst: input.burst,
-        cost: input.cost,
+        units: input.cost,
         limit: policy.limit,
         per_ms: policy.per.as_millis(),
         headroom: policy.headroom.get(),
@@ -205,12 +210,10 @@ fn shown(input: &PlanInput, plan: &Plan) -> Shown {
             delete: requests.delete,
             total: requests.total(),
         },
-        sqs_price_per_million_requests: input.sqs_price,
-        sqs_dollars: plan.sqs_dollars,
-        sqs_dollars_per_million_sends: plan.sqs_dollars_per_million_sends,
         grace_ms: plan.grace.as_secs_f64() * 1000.0,
         largest_cost_beside_others: plan.largest_cost_beside_others,
         max_cost: plan.max_cost,
+        cost,
     }
 }
 
