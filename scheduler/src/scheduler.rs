@@ -89,6 +89,18 @@ impl Scheduler {
         SchedulerBuilder::default()
     }
 
+    /// The Redis that it asks, for what it has no call of its own.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.0.store
+    }
+
+    /// The queue that it puts sends on.
+    #[must_use]
+    pub fn queue(&self) -> &Queue {
+        &self.0.queue
+    }
+
     /// What this scheduler and its clones have done so far.
     #[must_use]
     pub fn counters(&self) -> Counters {

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::LaneName;
 use crate::limits::{Adaptive, Lane, Quota, RampStep};
+use crate::time::Instant;
 
 /// What an outcome that nobody knows leads to: the request was written and no answer came, or a worker died between
 /// claim and settle.
@@ -284,6 +285,13 @@ impl Policy {
     #[must_use]
     pub fn scheduled_rate(&self) -> f64 {
         self.headroom.get() * f64::from(self.limit) / self.per.as_secs_f64()
+    }
+
+    /// The scheduled rate at an instant, as far as the ramp changes it.
+    #[must_use]
+    pub fn scheduled_rate_at(&self, at: Instant) -> f64 {
+        let limit = self.ramp.iter().rfind(|step| step.from <= at).map_or(self.limit, |step| step.limit);
+        self.headroom.get() * f64::from(limit) / self.per.as_secs_f64()
     }
 
     fn check_ranges(&self) -> Result<(), InvalidPolicy> {

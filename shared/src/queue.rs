@@ -34,6 +34,8 @@ pub enum QueueError {
         url: String,
         /// What SQS or the SDK says.
         reason: String,
+        /// SQS itself said so; else nobody answered.
+        answered: bool,
     },
     /// SQS refused this message, alone.
     #[error("SQS refused the message: {code}: {reason}")]
@@ -52,6 +54,12 @@ pub enum QueueError {
 }
 
 impl QueueError {
+    /// Whether waiting may help: nobody answered.
+    #[must_use]
+    pub fn is_temporary(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Unusable { answered: false, .. })
+    }
+
     /// Refused where SQS answered, else unreachable.
     fn of(error: &(dyn std::error::Error + 'static), answered: Option<&ErrorMetadata>) -> Self {
         match answered {
@@ -119,9 +127,10 @@ impl Queue {
     pub async fn check(&self) -> Result<(), QueueError> {
         let asked = self.client.get_queue_attributes().queue_url(&self.url);
         let answer = asked.attribute_names(QueueAttributeName::QueueArn).send().await;
-        answer
-            .map(drop)
-            .map_err(|e| QueueError::Unusable { url: self.url.clone(), reason: DisplayErrorContext(&e).to_string() })
+        answer.map(drop).map_err(|e| {
+            let answered = e.raw_response().is_some_and(|response| !response.status().is_server_error());
+            QueueError::Unusable { url: self.url.clone(), reason: DisplayErrorContext(&e).to_string(), answered }
+        })
     }
 
     /// Puts up to [`MAX_ENTRIES`] messages of together at most 1 MiB on the queue, in one call. What the call did not

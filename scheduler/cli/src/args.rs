@@ -1,9 +1,11 @@
 //! What the command line takes.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use sendslot_http::keys::Role;
 use sendslot_scheduler::plan::Prices;
 use sendslot_shared::limits::{Adaptive, Lane, Quota, RampStep};
 use sendslot_shared::time::Instant;
@@ -48,9 +50,48 @@ pub(crate) enum Command {
     Quote(QuoteArgs),
     /// Work out what a burst will take: time, hops, workers, cost. Needs no Redis and no AWS.
     Plan(PlanArgs),
+    /// Schedule sends for programs in any language: the HTTP front door.
+    Serve(ServeArgs),
+    /// API keys of the front door.
+    #[command(subcommand)]
+    Key(KeyCommand),
     /// A stack for development: Redis and LocalStack.
     #[command(subcommand)]
     Local(LocalCommand),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServeArgs {
+    /// Where it listens; port 0 takes a free one [env: SENDSLOT_LISTEN] [default: 127.0.0.1:8080].
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// A TOML file with the tables [serve] and [[keys]] [env: SENDSLOT_CONFIG].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Do without API keys on an address that others reach: whoever reaches it may do everything.
+    #[arg(long)]
+    pub(crate) no_auth: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeyCommand {
+    /// Make a key: prints it, once, and the lines for the configuration, which hold its hash alone.
+    New {
+        /// Whose it is: for logs.
+        name: String,
+        /// A budget that it may use, or the beginning of names and a `*`. Again for each [default: *].
+        #[arg(long, value_name = "BUDGET")]
+        budget: Vec<String>,
+        /// What it may do: send (and cancel), read, manage (budgets). Again for each [default: send and read].
+        #[arg(long)]
+        role: Vec<Role>,
+        /// Requests per second; as many may come at once [default: no limit].
+        #[arg(long)]
+        rate: Option<f64>,
+        /// One JSON document on standard output, and nothing else.
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[derive(Debug, clap::Args)]

@@ -1,66 +1,23 @@
 //! Messages as lines of JSON.
 
-use std::time::SystemTime;
-
+use sendslot_http::content::{Content, InvalidContent, JsonPayload, object};
 use sendslot_scheduler::Message;
-use sendslot_shared::envelope::json_error;
-use serde::Deserialize;
-use serde_json::value::RawValue;
-
-use crate::instant;
-
-/// What stands on one line.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Line {
-    id: String,
-    payload: Box<RawValue>,
-    cost: Option<u32>,
-    lane: Option<String>,
-    recipient: Option<String>,
-    not_before: Option<String>,
-    deadline: Option<String>,
-}
 
 /// A message of a budget from one line. A payload that is a JSON string is sent as its text, any other as its JSON.
 ///
 /// # Errors
 /// What is wrong with the line.
 pub(crate) fn message(line: &str, budget: &str, lane: Option<&str>) -> Result<Message, String> {
+    let what = "one object with id and payload a line";
     if !line.starts_with('{') {
-        return Err("not a JSON object: give one object with id and payload a line".to_owned());
+        return Err(format!("not a JSON object: give {what}"));
     }
-    let line: Line = serde_json::from_str(line).map_err(|e| {
+    let content: Content = object(line.as_bytes(), what).map_err(|error| {
+        let (InvalidContent::Malformed(text) | InvalidContent::Invalid(text)) = error;
         // serde_json counts lines of its own text
-        json_error(&e).replace(" at line 1 column", " at column")
+        text.replace(" at line 1 column", " at column")
     })?;
-    let raw = line.payload.get();
-    let payload = if raw.starts_with('"') {
-        serde_json::from_str::<String>(raw).map_err(|e| format!("payload: {e}"))?
-    } else {
-        raw.to_owned()
-    };
-    let mut message = Message::new(budget, line.id, payload);
-    if let Some(units) = line.cost {
-        message = message.cost(units);
-    }
-    if let Some(lane) = line.lane.as_deref().or(lane) {
-        message = message.lane(lane);
-    }
-    if let Some(key) = line.recipient {
-        message = message.recipient(key);
-    }
-    if let Some(text) = line.not_before {
-        message = message.not_before(time("not_before", &text)?);
-    }
-    if let Some(text) = line.deadline {
-        message = message.deadline(time("deadline", &text)?);
-    }
-    Ok(message)
-}
-
-fn time(field: &str, text: &str) -> Result<SystemTime, String> {
-    instant::system_time(text).map_err(|e| format!("{field} {e}"))
+    content.into_message(budget, lane, JsonPayload::AsIs)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod exit;
 mod history;
 mod instant;
 mod jsonl;
+mod key;
 mod local;
 mod output;
 mod plan;
@@ -15,6 +16,7 @@ mod policy_json;
 mod policy_text;
 mod quote;
 mod send;
+mod serve;
 mod status;
 mod words;
 
@@ -53,6 +55,8 @@ async fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Cancel(options) => cancel::run(options).await,
         Command::Quote(options) => quote::run(options).await,
         Command::Plan(options) => plan::run(&options),
+        Command::Serve(options) => serve::run(options).await,
+        Command::Key(command) => key::run(command),
         Command::Local(command) => local::run(command).await,
     }
     .map(ExitCode::from)

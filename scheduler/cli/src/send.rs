@@ -68,6 +68,17 @@ struct Reading {
 
 type Shared = Arc<Mutex<Reading>>;
 
+/// A scheduler that could not be made: what its environment says is wrong, or a server would not.
+pub(crate) fn unusable(error: ConfigError) -> Failure {
+    match error {
+        ConfigError::Missing { .. }
+        | ConfigError::Queue(QueueError::Fifo { .. })
+        | ConfigError::RedisPolicy(_)
+        | ConfigError::PolicyFile(_) => Failure::usage(error),
+        error => Failure::from(error),
+    }
+}
+
 fn lock(reading: &Shared) -> std::sync::MutexGuard<'_, Reading> {
     reading.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -79,13 +90,7 @@ pub(crate) async fn run(args: SendArgs) -> Result<Exit, Failure> {
     if known.is_none() {
         return Err(crate::budget::unknown(&name));
     }
-    let scheduler = Scheduler::from_env().await.map_err(|e| match e {
-        ConfigError::Missing { .. }
-        | ConfigError::Queue(QueueError::Fifo { .. })
-        | ConfigError::RedisPolicy(_)
-        | ConfigError::PolicyFile(_) => Failure::usage(e),
-        e => Failure::from(e),
-    })?;
+    let scheduler = Scheduler::from_env().await.map_err(unusable)?;
     let began = Instant::now();
     let (reading, bar) = (Shared::default(), progress(size));
     let messages = messages(lines, &args, reading.clone(), bar.clone());

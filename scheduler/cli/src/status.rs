@@ -84,15 +84,9 @@ fn budget_shown(budget: &BudgetName, known: &BudgetStatus, policy: Option<&Polic
         cooldown_until: known.cooldown_until.map(show),
         booked_until: known.booked_until.map(show),
         backlog_s: ahead(known.booked_until) as f64 / 1e6,
-        rate_per_s: known.rate.or_else(|| policy.map(|policy| rate_by_ramp(policy, known.now))),
+        rate_per_s: known.rate.or_else(|| policy.map(|policy| policy.scheduled_rate_at(known.now))),
         scheduled_per_s: policy.map(Policy::scheduled_rate),
     }
-}
-
-/// The rate of a budget that nothing is booked in: only its ramp can have changed it.
-fn rate_by_ramp(policy: &Policy, now: Instant) -> f64 {
-    let limit = policy.ramp.iter().rfind(|step| step.from <= now).map_or(policy.limit, |step| step.limit);
-    Policy { limit, ..policy.clone() }.scheduled_rate()
 }
 
 fn budget_lines(

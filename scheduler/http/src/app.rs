@@ -1,0 +1,154 @@
+//! What all requests share.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use sendslot_scheduler::Scheduler;
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
+
+use crate::coalesce::Coalescer;
+use crate::config::Limits;
+use crate::keys::Keys;
+use crate::problem::{Kind, Problem};
+
+/// Renders the metrics in Prometheus' text format.
+pub type RenderMetrics = Arc<dyn Fn() -> String + Send + Sync>;
+
+/// What a server is made of besides the scheduler.
+#[derive(Default)]
+pub struct Options {
+    /// Who may do what; none: everybody everything.
+    pub keys: Keys,
+    /// What bounds its work.
+    pub limits: Limits,
+    /// What `/metrics` answers; `None`: 404.
+    pub metrics: Option<RenderMetrics>,
+    /// How single sends are put together.
+    pub coalescing: Coalescing,
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+/// How single sends of one budget that arrive together share a booking call and a SendMessageBatch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Coalescing {
+    /// How long the first waits for others. Zero: not at all, though those that arrive while all calls are busy still share.
+    pub linger: Duration,
+    /// Calls of one budget in flight.
+    pub calls: usize,
+}
+
+impl Default for Coalescing {
+    fn default() -> Self {
+        Self { linger: Duration::from_millis(2), calls: 8 }
+    }
+}
+
+/// What all requests share. Cheap to clone.
+#[derive(Clone)]
+pub struct App(Arc<Inner>);
+
+struct Inner {
+    scheduler: Scheduler,
+    coalescer: Coalescer,
+    options: Options,
+    requests: Arc<Semaphore>,
+    body_kib: Arc<Semaphore>,
+    draining: AtomicBool,
+    readiness: Mutex<Option<(Instant, Readiness)>>,
+}
+
+impl fmt::Debug for App {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("App").field("options", &self.0.options).finish_non_exhaustive()
+    }
+}
+
+/// Which of the servers behind answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Readiness {
+    pub(crate) redis: bool,
+    pub(crate) sqs: bool,
+}
+
+/// Readiness is asked for at most that often, whoever asks for it.
+const READINESS_AGE: Duration = Duration::from_secs(1);
+/// An answer that takes longer is none.
+const READINESS_WAIT: Duration = Duration::from_millis(2500);
+
+impl App {
+    pub(crate) fn new(scheduler: Scheduler, options: Options) -> Self {
+        let limits = options.limits;
+        Self(Arc::new(Inner {
+            coalescer: Coalescer::new(scheduler.clone(), options.coalescing),
+            scheduler,
+            requests: Arc::new(Semaphore::new(limits.requests)),
+            body_kib: Arc::new(Semaphore::new(limits.body_memory_mib as usize * 1024)),
+            options,
+            draining: AtomicBool::new(false),
+            readiness: Mutex::default(),
+        }))
+    }
+
+    /// The scheduler.
+    #[must_use]
+    pub fn scheduler(&self) -> &Scheduler {
+        &self.0.scheduler
+    }
+
+    pub(crate) fn coalescer(&self) -> &Coalescer {
+        &self.0.coalescer
+    }
+
+    pub(crate) fn options(&self) -> &Options {
+        &self.0.options
+    }
+
+    /// Room for one more request.
+    pub(crate) fn admit(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        self.0.requests.clone().try_acquire_owned().map_err(|_| overloaded())
+    }
+
+    /// Room for a body of so many bytes.
+    pub(crate) fn room(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Problem> {
+        let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
+        self.0.body_kib.clone().try_acquire_many_owned(kib).map_err(|_| overloaded())
+    }
+
+    /// It is told to stop: not ready any more.
+    pub(crate) fn drain(&self) {
+        self.0.draining.store(true, Relaxed);
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.0.draining.load(Relaxed)
+    }
+
+    /// Whether Redis and SQS answer, asked within the last second.
+    pub(crate) async fn readiness(&self) -> Readiness {
+        let mut known = self.0.readiness.lock().await;
+        if let Some((asked, readiness)) = *known
+            && asked.elapsed() < READINESS_AGE
+        {
+            return readiness;
+        }
+        let (store, queue) = (self.scheduler().store(), self.scheduler().queue());
+        let redis = tokio::time::timeout(READINESS_WAIT, store.check());
+        let sqs = tokio::time::timeout(READINESS_WAIT, queue.check());
+        let (redis, sqs) = tokio::join!(redis, sqs);
+        let readiness = Readiness { redis: matches!(redis, Ok(Ok(()))), sqs: matches!(sqs, Ok(Ok(()))) };
+        *known = Some((Instant::now(), readiness));
+        readiness
+    }
+}
+
+fn overloaded() -> Problem {
+    let detail = "too many requests are in hand; nothing was done: send this one again";
+    Problem::new(Kind::Overloaded, detail).retry_after(Duration::from_secs(1))
+}
