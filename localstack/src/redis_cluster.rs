@@ -18,6 +18,8 @@ const JOIN_LIMIT: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub struct RedisCluster {
     nodes: Vec<RedisServer>,
+    replicas: usize,
+    settings: Settings,
 }
 
 impl RedisCluster {
@@ -32,7 +34,7 @@ impl RedisCluster {
         for _ in 0..NODES {
             nodes.push(RedisServer::launch(settings.clone(), temporary()?).await?);
         }
-        let cluster = RedisCluster { nodes };
+        let cluster = RedisCluster { nodes, replicas: 0, settings };
         cluster.join().await.map_err(|e| failed("join the cluster", &e))?;
         cluster.wait_until_whole().await?;
         Ok(cluster)
@@ -60,10 +62,11 @@ impl RedisCluster {
     /// When that takes more than 20 s.
     pub async fn wait_until_whole(&self) -> Result<(), StackError> {
         let limit = Instant::now() + JOIN_LIMIT;
+        let known = format!("cluster_known_nodes:{}", self.nodes.len() + self.replicas);
         for node in &self.nodes {
             loop {
                 let info: RedisResult<String> = ask(node, redis::cmd("CLUSTER").arg("INFO")).await;
-                let wanted = ["cluster_state:ok", "cluster_slots_ok:16384", &format!("cluster_known_nodes:{NODES}")];
+                let wanted = ["cluster_state:ok", "cluster_slots_ok:16384", &known];
                 match info {
                     Ok(info) if wanted.iter().all(|line| info.lines().any(|l| l == *line)) => break,
                     other if Instant::now() > limit => {
@@ -79,20 +82,53 @@ impl RedisCluster {
         Ok(())
     }
 
+    /// Starts a replica of one of the nodes, and waits until it has the node's data and all know it.
+    ///
+    /// # Errors
+    /// When that takes more than 20 s.
+    pub async fn start_replica(&mut self, of: usize) -> Result<RedisServer, StackError> {
+        let replica = RedisServer::launch(self.settings.clone(), temporary()?).await?;
+        let action = "add a replica to the cluster";
+        meet(&self.nodes[0], &replica).await.map_err(|e| failed(action, &e))?;
+        self.replicas += 1;
+        self.wait_until_whole().await?;
+        let id: String =
+            ask(&self.nodes[of], redis::cmd("CLUSTER").arg("MYID")).await.map_err(|e| failed(action, &e))?;
+        let limit = Instant::now() + JOIN_LIMIT;
+        loop {
+            // it may not know that node yet
+            let told: RedisResult<()> = ask(&replica, redis::cmd("CLUSTER").arg("REPLICATE").arg(&id)).await;
+            let info: RedisResult<String> = ask(&replica, redis::cmd("INFO").arg("replication")).await;
+            let linked = info.is_ok_and(|info| info.contains("master_link_status:up"));
+            match told {
+                Ok(()) if linked => return Ok(replica),
+                Err(error) if Instant::now() > limit => return Err(failed(action, &error)),
+                Ok(()) if Instant::now() > limit => {
+                    return Err(StackError::Redis { action, message: "no link to its primary".to_owned() });
+                }
+                _ => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    }
+
     async fn join(&self) -> RedisResult<()> {
         for (i, node) in (0..).zip(&self.nodes) {
             let (first, next) = (SLOTS / NODES * i, if i + 1 == NODES { SLOTS } else { SLOTS / NODES * (i + 1) });
             let () = ask(node, redis::cmd("CLUSTER").arg("SET-CONFIG-EPOCH").arg(i + 1)).await?;
             let () = ask(node, redis::cmd("CLUSTER").arg("ADDSLOTSRANGE").arg(first).arg(next - 1)).await?;
             if i > 0 {
-                let mut meet = redis::cmd("CLUSTER");
-                let port = node.tls_port().unwrap_or(node.port());
-                meet.arg("MEET").arg("127.0.0.1").arg(port).arg(node.bus_port());
-                let () = ask(&self.nodes[0], &meet).await?;
+                meet(&self.nodes[0], node).await?;
             }
         }
         Ok(())
     }
+}
+
+async fn meet(node: &RedisServer, other: &RedisServer) -> RedisResult<()> {
+    let mut meet = redis::cmd("CLUSTER");
+    let port = other.tls_port().unwrap_or(other.port());
+    meet.arg("MEET").arg("127.0.0.1").arg(port).arg(other.bus_port());
+    ask(node, &meet).await
 }
 
 pub(crate) async fn ask<T: FromRedisValue>(server: &RedisServer, command: &Cmd) -> RedisResult<T> {

@@ -359,3 +359,42 @@ async fn a_url_that_names_the_wrong_kind_of_server_is_told_so() {
     let error = Store::new(&format!("redis+sentinel://{host}/main")).unwrap().check().await.unwrap_err();
     assert!(error.to_string().contains("sentinel"), "{error}");
 }
+
+/// How far a server's replication has come.
+async fn replicated(server: &RedisServer) -> Option<u64> {
+    let info: String = on(server, redis::cmd("INFO").arg("replication")).await;
+    info.lines().find_map(|line| line.strip_prefix("master_repl_offset:")?.trim().parse().ok())
+}
+
+#[tokio::test]
+async fn a_promoted_replica_goes_on_where_its_primary_ended() {
+    for program in programs().await {
+        let mut rig = Rig::start(program, &[]).await;
+        let replica = rig.cluster.start_replica(1).await.unwrap();
+        let budget = rig.budget_on(1).await;
+        let before = book(&rig.store, &draft(&budget, "before")).await.unwrap();
+        until("the replica has it", async || {
+            let primary = replicated(&rig.cluster.nodes()[1]).await;
+            (primary == replicated(&replica).await).then_some(())
+        })
+        .await;
+        rig.cluster.node_mut(1).kill();
+        let () = on(&replica, redis::cmd("CLUSTER").arg("FAILOVER").arg("TAKEOVER")).await;
+        let again = until("bookings go on", async || match book(&rig.store, &draft(&budget, "before")).await {
+            Ok(booking) => Some(booking),
+            Err(error) => {
+                assert!(error.is_temporary(), "{error:?}");
+                None
+            }
+        });
+        let again = again.await;
+        assert!(again.existing && again.slot == before.slot, "{again:?}");
+        let next = book(&rig.store, &draft(&budget, "next")).await.unwrap();
+        assert!(!next.existing && next.slot != before.slot, "{next:?}");
+        // the old primary comes back as a replica; who knows only the old addresses is led on
+        rig.cluster.node_mut(1).restart().await.unwrap();
+        let late = Store::new(&rig.cluster.url()).unwrap();
+        let known = until("a new store finds it", async || book(&late, &draft(&budget, "next")).await.ok());
+        assert_eq!(known.await.slot, next.slot);
+    }
+}
