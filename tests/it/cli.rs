@@ -1,5 +1,6 @@
 //! The `sendslot` command as a process: round trips, exit codes, bad input.
 
+mod dlq;
 mod policies;
 mod sends;
 mod shapes;

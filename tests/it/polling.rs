@@ -101,9 +101,11 @@ async fn two_processes_send_everything_once_and_leave_the_queue_empty() {
         assert!(stopped(worker).await.success());
     }
     assert_eq!(bench.sent(&ids).await, 300);
+    let variable = |name: &str| bench.environment.iter().find(|(n, _)| n == name).unwrap().1.clone();
     let queue = sendslot_tests::queues::TestQueue {
         sqs: localstack().await.sqs(),
-        url: bench.environment.iter().find(|(name, _)| name == "SENDSLOT_QUEUE_URL").unwrap().1.clone(),
+        url: variable("SENDSLOT_QUEUE_URL"),
+        dlq_url: variable("SENDSLOT_DLQ_URL"),
     };
     assert!(queue.is_empty().await);
     assert_each_once(&bench.provider.stop(), &ids);
