@@ -9,6 +9,7 @@ mod crashes;
 mod day;
 mod end_to_end;
 mod faults;
+mod http;
 mod http_provider;
 mod limits;
 mod model;

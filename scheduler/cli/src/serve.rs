@@ -36,9 +36,10 @@ pub(crate) async fn run(args: ServeArgs) -> Result<Exit, Failure> {
     let ended = server.run(app.clone(), sendslot_http::router(app), stop).await;
     match ended {
         Ended::Drained => Ok(Exit::Success),
-        Ended::Cut(connections) => {
-            Err(anyhow!("stopped with {connections} connections open: what they asked for was not answered").into())
-        }
+        Ended::Cut(requests) => Err(anyhow!(
+            "stopped with {requests} requests in hand that were not answered: what they asked for may be done"
+        )
+        .into()),
     }
 }
 

@@ -115,6 +115,11 @@ impl App {
         self.0.requests.clone().try_acquire_owned().map_err(|_| overloaded())
     }
 
+    /// Requests that are not answered yet.
+    pub(crate) fn in_hand(&self) -> usize {
+        self.0.options.limits.requests - self.0.requests.available_permits()
+    }
+
     /// Room for a body of so many bytes.
     pub(crate) fn room(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Problem> {
         let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);

@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named_with_its_line() {
         for (text, words) in [
-            ("[serve]\nlisten = 1", ["line 2", "listen"]),
+            ("[serve]\nlisten = 1", ["line 2", "socket address"]),
             ("[serve]\nlistn = \"x\"", ["line 2", "listn"]),
             ("a = 1\n[serve\n", ["line 2", ""]),
             ("[[keys]]\nname = \"a\"\n", ["line 1", "sha256"]),

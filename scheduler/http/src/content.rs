@@ -23,7 +23,7 @@ pub struct Content {
     /// What the provider gets: a string as its text, anything else as its JSON, with the keys of objects sorted and without
     /// white space between, so that the same content is the same payload. Needed unless `payload_base64` is given.
     #[serde(default, deserialize_with = "given")]
-    #[schema(value_type = Option<serde_json::Value>, required = false)]
+    #[schema(value_type = serde_json::Value, required = false)]
     payload: Option<Box<RawValue>>,
     /// The payload as bytes in base64, instead of `payload`.
     #[schema(format = "byte", nullable, required = false)]

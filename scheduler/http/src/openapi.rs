@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
-use utoipa::openapi::{Components, Content, InfoBuilder, LicenseBuilder, OpenApi, Ref, ResponseBuilder};
+use utoipa::openapi::{
+    Components, Content, InfoBuilder, LicenseBuilder, OpenApi, Ref, RefOr, Required, ResponseBuilder,
+};
 use utoipa::{PartialSchema as _, ToSchema as _};
 
 use crate::problem::{Kind, Problem};
@@ -69,6 +71,11 @@ pub(crate) fn complete(mut document: OpenApi) -> OpenApi {
         for operation in operations(item) {
             if path == "/healthz" || path == "/readyz" {
                 continue;
+            }
+            if let (Some("pause"), Some(RefOr::T(body))) =
+                (operation.operation_id.as_deref(), &mut operation.request_body)
+            {
+                body.required = Some(Required::False);
             }
             operation.security = Some(vec![SecurityRequirement::new(KEY, Vec::<String>::new())]);
             add_problems(operation, path);

@@ -38,7 +38,7 @@ pub struct Server {
 pub enum Ended {
     /// All requests were answered.
     Drained,
-    /// So many connections still had a request in hand when the time was over. It was not answered; what it asked for may be done.
+    /// So many requests were still in hand when the time was over. They were not answered; what they asked for may be done.
     Cut(usize),
 }
 
@@ -84,10 +84,13 @@ impl Server {
         }
         app.drain();
         drop(self.listener);
-        let open = connections.count();
         tokio::select! {
-            () = connections.shutdown() => Ended::Drained,
-            () = tokio::time::sleep(limits.shutdown_timeout) => Ended::Cut(open),
+            () = connections.shutdown() => {}
+            () = tokio::time::sleep(limits.shutdown_timeout) => {}
+        }
+        match app.in_hand() {
+            0 => Ended::Drained,
+            requests => Ended::Cut(requests),
         }
     }
 }

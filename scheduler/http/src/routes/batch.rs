@@ -60,7 +60,7 @@ struct AcceptedItem {
 ///
 /// Each gets a result of its own, in their order; one that is refused holds up no other. Giving the whole batch again is safe.
 #[utoipa::path(
-    post, path = "/v1/budgets/{budget}/sends/batch", tag = "sends", operation_id = "schedule_batch",
+    post, path = "/v1/budgets/{budget}/batches", tag = "sends", operation_id = "schedule_batch",
     params(("budget" = String, Path, description = "The budget", pattern = "^[a-z0-9._-]{1,64}$")),
     request_body = Batch,
     responses((status = 200, description = "A result for each send, in their order", body = BatchView)),

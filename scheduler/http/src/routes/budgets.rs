@@ -174,7 +174,7 @@ impl Form for Pause {
 /// What is booked meanwhile is booked again when the pause is over. Without a body: until it is resumed.
 #[utoipa::path(post, path = "/v1/budgets/{budget}/pause", tag = "budgets", operation_id = "pause",
     params(("budget" = String, Path, description = "The budget", pattern = "^[a-z0-9._-]{1,64}$")),
-    request_body(content = Option<Pause>),
+    request_body = Pause,
     responses((status = 200, description = "It is paused", body = BudgetView)))]
 pub(crate) async fn pause(
     budget: Budget<ToManage>,
