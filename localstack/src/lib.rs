@@ -24,8 +24,8 @@ pub mod event_source;
 pub mod provider;
 
 pub use error::StackError;
-pub use install::{bundled_redis, schemathesis};
-pub use localstack_server::{LocalStackServer, Tick};
+pub use install::{bundled_redis, cfn_lint, localstack_python, schemathesis};
+pub use localstack_server::{LocalStackServer, Services, Tick};
 pub use python::python;
 pub use queues::{QueueOptions, Queues, create_queues, delete_queues};
 pub use redis_cluster::RedisCluster;

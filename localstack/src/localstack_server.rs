@@ -1,4 +1,4 @@
-//! A private LocalStack that serves SQS.
+//! A private LocalStack that serves SQS, and CloudFormation where a test needs it.
 
 use std::env;
 use std::ffi::OsString;
@@ -40,7 +40,17 @@ impl Tick {
     }
 }
 
-/// A private LocalStack on a free loopback port, with SQS only and no Docker. Dropping it kills it.
+/// What LocalStack serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Services {
+    /// SQS alone.
+    #[default]
+    Sqs,
+    /// CloudFormation too, with what a stack of queues, roles, log groups and alarms is made of: an installation of its own.
+    CloudFormation,
+}
+
+/// A private LocalStack on a free loopback port, without Docker. Dropping it kills it.
 #[derive(Debug)]
 pub struct LocalStackServer {
     process: Process,
@@ -49,19 +59,23 @@ pub struct LocalStackServer {
 }
 
 impl LocalStackServer {
-    /// Starts LocalStack, which is installed first if it is not yet (110 MB, half a minute).
+    /// Starts LocalStack, which is installed first if it is not yet (110 MB, half a minute; with CloudFormation 140 MB).
     ///
     /// # Errors
     /// When it cannot be installed, ends while it starts, or does not answer within 90 s.
-    pub async fn start(tick: Tick) -> Result<LocalStackServer, StackError> {
+    pub async fn start(tick: Tick, services: Services) -> Result<LocalStackServer, StackError> {
         let directory =
             tempfile::Builder::new().prefix("sendslot-localstack-").tempdir().context("create in", env::temp_dir())?;
-        Self::launch(tick, directory).await
+        Self::launch(tick, services, directory).await
     }
 
-    pub(crate) async fn launch(tick: Tick, directory: TempDir) -> Result<LocalStackServer, StackError> {
-        let home = blocking(install::localstack).await?;
-        let mut process = Process::start(arguments(&home, directory.path(), tick)?)?;
+    pub(crate) async fn launch(
+        tick: Tick,
+        services: Services,
+        directory: TempDir,
+    ) -> Result<LocalStackServer, StackError> {
+        let home = blocking(move || install::localstack(services)).await?;
+        let mut process = Process::start(arguments(&home, directory.path(), tick, services)?)?;
         let port_file = port_file(directory.path());
         let limit = Instant::now() + START_LIMIT;
         while Instant::now() < limit {
@@ -112,7 +126,7 @@ fn port_file(directory: &Path) -> PathBuf {
     directory.join("port")
 }
 
-fn arguments(home: &Path, directory: &Path, tick: Tick) -> Result<Launch, StackError> {
+fn arguments(home: &Path, directory: &Path, tick: Tick, services: Services) -> Result<Launch, StackError> {
     let launcher = directory.join("sendslot_localstack.py");
     fs::write(&launcher, install::LAUNCHER).context("write", &launcher)?;
     let arguments: Vec<OsString> = vec![
@@ -125,15 +139,23 @@ fn arguments(home: &Path, directory: &Path, tick: Tick) -> Result<Launch, StackE
         port_file(directory).into(),
         tick.argument().into(),
     ];
-    let environment = settings(directory);
+    let environment = settings(directory, services);
     Ok(Launch { program: "nice".into(), arguments, environment, directory: directory.to_owned() })
 }
 
-/// LocalStack's settings: SQS alone, nothing outside of `directory`, no network, and no work that SQS does not need.
-pub(crate) fn settings(directory: &Path) -> Vec<(&'static str, OsString)> {
+/// LocalStack's settings: these services alone, nothing outside of `directory`, no network, and no work that SQS does not need.
+pub(crate) fn settings(directory: &Path, services: Services) -> Vec<(&'static str, OsString)> {
     let fixed = [
         ("LANG", "C.UTF-8"),
-        ("SERVICES", "sqs"),
+        (
+            "SERVICES",
+            match services {
+                Services::Sqs => "sqs",
+                Services::CloudFormation => "sqs,cloudformation,cloudwatch,iam,logs,sts",
+            },
+        ),
+        // a dashboard, for one
+        ("CFN_IGNORE_UNSUPPORTED_RESOURCE_TYPES", "1"),
         ("EAGER_SERVICE_LOADING", "1"),
         ("OVERRIDE_IN_DOCKER", "0"),
         ("DNS_ADDRESS", "0"),

@@ -7,7 +7,7 @@ use aws_sdk_sqs::Client;
 
 use crate::access::SqsAccess;
 use crate::error::StackError;
-use crate::localstack_server::{LocalStackServer, Tick};
+use crate::localstack_server::{LocalStackServer, Services, Tick};
 use crate::queues::{self, QueueOptions, Queues};
 use crate::redis_server::RedisServer;
 
@@ -20,6 +20,8 @@ pub struct StackOptions {
     pub servers: Servers,
     /// The Redis server program; `None` finds one.
     pub redis_program: Option<PathBuf>,
+    /// What a LocalStack that is started serves.
+    pub services: Services,
 }
 
 /// Whether servers that the environment names are used.
@@ -61,7 +63,7 @@ impl Stack {
         let redis_url = env::var("REDIS_URL").ok().filter(|url| given && !url.is_empty());
         let access = SqsAccess::from_environment().filter(|_| given);
         let redis = Redis::start(redis_url, options.redis_program);
-        let (redis, sqs) = tokio::try_join!(redis, Sqs::start(access, options.tick))?;
+        let (redis, sqs) = tokio::try_join!(redis, Sqs::start(access, options.tick, options.services))?;
         Ok(Stack { redis, sqs })
     }
 
@@ -143,11 +145,11 @@ impl Redis {
 }
 
 impl Sqs {
-    async fn start(access: Option<SqsAccess>, tick: Tick) -> Result<Sqs, StackError> {
+    async fn start(access: Option<SqsAccess>, tick: Tick, services: Services) -> Result<Sqs, StackError> {
         if let Some(access) = access {
             return Ok(Sqs::Given(access));
         }
-        let server = LocalStackServer::start(tick).await?;
+        let server = LocalStackServer::start(tick, services).await?;
         let access = SqsAccess::local(server.url());
         Ok(Sqs::Own(server, access))
     }

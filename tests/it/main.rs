@@ -11,6 +11,7 @@ mod end_to_end;
 mod faults;
 mod http;
 mod http_provider;
+mod infra;
 mod limits;
 mod model;
 mod outage;

@@ -139,6 +139,22 @@ async fn strange_events_do_no_harm() {
     assert!(serde_json::from_str::<SqsEvent>("[]").is_err(), "a bare body is no event");
 }
 
+/// What `cargo lambda invoke --data-file infra/events/sqs.json` gives to the function.
+#[tokio::test]
+async fn the_sample_event_is_booked_and_sent() {
+    let bench = Bench::start("demo", Timer::SQS).await;
+    let sample: SqsEvent = serde_json::from_str(include_str!("../../infra/events/sqs.json")).unwrap();
+    let worker = bench.worker();
+    let answer = worker.handle(sample, None).await.unwrap();
+    assert_eq!(serde_json::to_string(&answer).unwrap(), r#"{"batchItemFailures":[]}"#);
+    // a busy machine misses the slot: then the copy is on the queue again
+    while bench.state("sample-1").await != SendState::Sent {
+        let copies = bench.queue.receive(1).await;
+        handle(&worker, &bodies(&copies)).await;
+    }
+    assert_eq!(bench.sent(), ["sample-1"]);
+}
+
 #[tokio::test]
 async fn an_invocation_too_short_for_a_call_fails_loudly() {
     let bench = Bench::start("worker-short", Timer::SQS).await;

@@ -28,12 +28,16 @@ pub struct Setup {
     pub provider: ProviderOptions,
     /// How long the worker waits for the provider.
     pub http_timeout: Duration,
+    /// Queues that are there already; else some with the budget's name are made.
+    pub queues: Option<Queues>,
     /// The queue's visibility timeout, at least the function's timeout.
     pub visibility: Duration,
     /// The function's timeout.
     pub function_timeout: Duration,
     /// Messages per invocation.
     pub batch_size: usize,
+    /// How long a batch is gathered.
+    pub batch_window: Duration,
     /// Variables of the worker, over those of the stack.
     pub environment: Vec<(String, String)>,
     /// Most workers at once.
@@ -55,9 +59,11 @@ impl Setup {
             policy: crate::per_second(100, 0.9),
             provider: ProviderOptions::new(100),
             http_timeout: Duration::from_secs(3),
+            queues: None,
             visibility: Duration::from_secs(30),
             function_timeout: Duration::from_secs(30),
             batch_size: 10,
+            batch_window: Duration::ZERO,
             environment: vec![],
             max_environments: 40,
             redis_url: None,
@@ -110,7 +116,10 @@ impl Pipeline {
             .or_else(|_| std::fs::copy(worker, &own).map(drop))
             .expect("a copy of the worker");
         let options = QueueOptions { visibility_timeout: setup.visibility, ..QueueOptions::default() };
-        let queues = stack.create_queues(setup.name, options).await.expect("queues");
+        let queues = match setup.queues.clone() {
+            Some(queues) => queues,
+            None => stack.create_queues(setup.name, options).await.expect("queues"),
+        };
         let redis_url = setup.redis_url.clone().unwrap_or_else(|| stack.redis_url());
         let store = Store::new(&redis_url).expect("a URL");
         let name = BudgetName::new(setup.name).expect("a name");
@@ -267,6 +276,7 @@ async fn event_source(
     options.environment.push(("SENDSLOT_REDIS_POLICY".to_owned(), setup.redis_policies.to_owned()));
     options.environment.extend(setup.environment.clone());
     options.batch_size = setup.batch_size;
+    options.window = setup.batch_window;
     options.max_environments = setup.max_environments;
     options.log = setup.log.clone();
     options.function_timeout = setup.function_timeout;

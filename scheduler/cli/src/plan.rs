@@ -61,6 +61,8 @@ pub(crate) fn run(args: &PlanArgs) -> Result<Exit, Failure> {
     if args.json {
         let cost = args.cost.then(|| price::shown(&input, &plan));
         output::json(&shown(&input, &plan, cost))?;
+    } else if args.parameters {
+        parameters(&input, &plan)?.iter().for_each(|(name, value)| output::line(&format!("{name}={value}")));
     } else {
         let mut rows = rows(&input, &plan);
         let cost = if args.cost { price::rows(&input, &plan) } else { vec![] };
@@ -105,6 +107,27 @@ fn input(args: &PlanArgs) -> Result<PlanInput, Failure> {
             redis_hour: args.redis_price,
         },
     })
+}
+
+/// The longest window that the template takes: its visibility timeouts leave room for it.
+const TEMPLATE_WINDOW_S: u64 = 60;
+
+/// Parameters of infra/template.yaml. Twice the environments, for copies that hop or are put back; and an alarm when a backlog waits
+/// and less than four fifths of the rate is sent.
+fn parameters(input: &PlanInput, plan: &Plan) -> Result<[(&'static str, u64); 4], Failure> {
+    let window = input.batch_window;
+    if window.subsec_nanos() > 0 || window.as_secs() > TEMPLATE_WINDOW_S {
+        let problem = format!(
+            "a batch window of {window:?} is none of the template's: give whole seconds, 0 to {TEMPLATE_WINDOW_S}"
+        );
+        return Err(Failure::usage(anyhow::anyhow!(problem)));
+    }
+    Ok([
+        ("BulkBatchSize", input.batch_size.into()),
+        ("BulkBatchWindow", window.as_secs()),
+        ("BulkMaximumConcurrency", (2 * plan.environments).clamp(2, 1000)),
+        ("ExpectedCallsPerMinute", (plan.sends_per_s * 60.0 * 0.8) as u64),
+    ])
 }
 
 /// What the numbers alone do not say.

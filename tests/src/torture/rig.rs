@@ -10,7 +10,7 @@ use aws_sdk_sqs::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_sqs::types::QueueAttributeName;
 use sendslot_localstack::event_source::{EventSource, EventSourceOptions, WorkerLog};
 use sendslot_localstack::provider::{ProviderOptions, StrictProvider};
-use sendslot_localstack::{LocalStackServer, QueueOptions, Queues, Tick, create_queues};
+use sendslot_localstack::{LocalStackServer, QueueOptions, Queues, Services, Tick, create_queues};
 use sendslot_lua::VIRTUAL_CLOCK_KEY;
 use sendslot_shared::budget;
 use sendslot_shared::id::BudgetName;
@@ -72,7 +72,7 @@ pub(super) struct Rig {
 impl Rig {
     pub(super) async fn start(programs: &Programs, budgets: Vec<Budget>, seed: u64) -> Result<Self> {
         let journal = Arc::<Journal>::default();
-        let (redis, localstack) = tokio::join!(RedisNode::start(), LocalStackServer::start(Tick::Fast));
+        let (redis, localstack) = tokio::join!(RedisNode::start(), LocalStackServer::start(Tick::Fast, Services::Sqs));
         let (redis, localstack) = (redis?, localstack?);
         let mut monitor = Monitor::new(journal.clone());
         monitor.attach(redis.port()).await?;

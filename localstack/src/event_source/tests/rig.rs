@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::access::SqsAccess;
 use crate::event_source::{EventSource, EventSourceOptions, EventSourceStats, WorkerLog};
-use crate::{LocalStackServer, Tick};
+use crate::{LocalStackServer, Services, Tick};
 
 pub(super) const LIMIT: Duration = Duration::from_secs(30);
 
@@ -35,7 +35,7 @@ fn endpoint() -> &'static str {
         let (report, url) = mpsc::channel();
         thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            let server = runtime.block_on(LocalStackServer::start(Tick::Fast)).unwrap();
+            let server = runtime.block_on(LocalStackServer::start(Tick::Fast, Services::Sqs)).unwrap();
             report.send(server.url()).unwrap();
             runtime.block_on(std::future::pending::<()>());
         });
