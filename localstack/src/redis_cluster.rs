@@ -28,7 +28,11 @@ impl RedisCluster {
     /// # Errors
     /// When a node does not start, or they have not found each other within 20 s.
     pub async fn start(program: impl Into<PathBuf>, options: &[(&str, &str)]) -> Result<RedisCluster, StackError> {
-        let usual = [("cluster-node-timeout", "1000"), ("cluster-require-full-coverage", "no")];
+        let usual = [
+            ("cluster-node-timeout", "1000"),
+            ("cluster-require-full-coverage", "no"),
+            ("repl-diskless-sync-delay", "0"),
+        ];
         let settings = Settings { node: true, ..Settings::new(program, &[&usual, options].concat()) };
         let mut nodes = vec![];
         for _ in 0..NODES {
@@ -61,25 +65,27 @@ impl RedisCluster {
     /// # Errors
     /// When that takes more than 20 s.
     pub async fn wait_until_whole(&self) -> Result<(), StackError> {
-        let limit = Instant::now() + JOIN_LIMIT;
-        let known = format!("cluster_known_nodes:{}", self.nodes.len() + self.replicas);
         for node in &self.nodes {
-            loop {
-                let info: RedisResult<String> = ask(node, redis::cmd("CLUSTER").arg("INFO")).await;
-                let wanted = ["cluster_state:ok", "cluster_slots_ok:16384", &known];
-                match info {
-                    Ok(info) if wanted.iter().all(|line| info.lines().any(|l| l == *line)) => break,
-                    other if Instant::now() > limit => {
-                        return Err(StackError::Redis {
-                            action: "wait for the cluster",
-                            message: format!("{other:?}"),
-                        });
-                    }
-                    _ => tokio::time::sleep(Duration::from_millis(20)).await,
-                }
-            }
+            self.wait_until_known_by(node).await?;
         }
         Ok(())
+    }
+
+    async fn wait_until_known_by(&self, node: &RedisServer) -> Result<(), StackError> {
+        let limit = Instant::now() + JOIN_LIMIT;
+        let known = format!("cluster_known_nodes:{}", self.nodes.len() + self.replicas);
+        loop {
+            let info: RedisResult<String> = ask(node, redis::cmd("CLUSTER").arg("INFO")).await;
+            let wanted = ["cluster_state:ok", "cluster_slots_ok:16384", &known];
+            match info {
+                Ok(info) if wanted.iter().all(|line| info.lines().any(|l| l == *line)) => return Ok(()),
+                other if Instant::now() > limit => {
+                    let message = format!("{other:?}");
+                    return Err(StackError::Redis { action: "wait for the cluster", message });
+                }
+                _ => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
     }
 
     /// Starts a replica of one of the nodes, and waits until it has the node's data and all know it.
@@ -92,19 +98,23 @@ impl RedisCluster {
         meet(&self.nodes[0], &replica).await.map_err(|e| failed(action, &e))?;
         self.replicas += 1;
         self.wait_until_whole().await?;
+        // one that does not know its primary's slots could not take them over
+        self.wait_until_known_by(&replica).await?;
         let id: String =
             ask(&self.nodes[of], redis::cmd("CLUSTER").arg("MYID")).await.map_err(|e| failed(action, &e))?;
         let limit = Instant::now() + JOIN_LIMIT;
+        let mut told = false;
         loop {
-            // it may not know that node yet
-            let told: RedisResult<()> = ask(&replica, redis::cmd("CLUSTER").arg("REPLICATE").arg(&id)).await;
+            if !told {
+                // it may not know that node yet
+                let answer: RedisResult<()> = ask(&replica, redis::cmd("CLUSTER").arg("REPLICATE").arg(&id)).await;
+                told = answer.is_ok();
+            }
             let info: RedisResult<String> = ask(&replica, redis::cmd("INFO").arg("replication")).await;
-            let linked = info.is_ok_and(|info| info.contains("master_link_status:up"));
-            match told {
-                Ok(()) if linked => return Ok(replica),
-                Err(error) if Instant::now() > limit => return Err(failed(action, &error)),
-                Ok(()) if Instant::now() > limit => {
-                    return Err(StackError::Redis { action, message: "no link to its primary".to_owned() });
+            match info {
+                Ok(info) if info.contains("master_link_status:up") => return Ok(replica),
+                other if Instant::now() > limit => {
+                    return Err(StackError::Redis { action, message: format!("{other:?}") });
                 }
                 _ => tokio::time::sleep(Duration::from_millis(20)).await,
             }

@@ -14,7 +14,7 @@ use sendslot_shared::redis_policy::RedisPolicies;
 use sendslot_shared::reserve::{self, Booking, Refusal};
 use sendslot_shared::status::{self, SendStatus};
 use sendslot_shared::store::{Store, StoreError};
-use sendslot_shared::time::{Instant, Timer};
+use sendslot_shared::time::{DelaySeconds, Instant, Timer};
 use tokio::sync::Semaphore;
 
 use crate::builder::{ConfigError, SchedulerBuilder};
@@ -271,6 +271,17 @@ impl Scheduler {
         let draft = envelope.draft;
         let booking = self.ask(&draft.budget, reserve::redrive(&self.0.store, &draft)).await??;
         self.enqueue_first(draft, booking).await
+    }
+
+    /// Puts a dead letter back on SQS as it is: for one that nobody told to end, since SQS moved it after too many receives, or its
+    /// worker died. What becomes of it, its next claim decides, as for any copy that is delivered again.
+    ///
+    /// # Errors
+    /// [`ScheduleError::DeadLetter`] for a body that is none, [`ScheduleError::Queue`].
+    pub async fn requeue(&self, body: &str) -> Result<(), ScheduleError> {
+        Envelope::from_body(body).map_err(ScheduleError::DeadLetter)?;
+        let entry = Entry { body: body.to_owned(), delay: DelaySeconds::ZERO };
+        Ok(self.0.queue.send(&entry, &[]).await?)
     }
 
     async fn enqueue_first(&self, draft: Draft, booking: Booking) -> Result<Booked, ScheduleError> {

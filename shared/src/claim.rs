@@ -46,6 +46,19 @@ pub enum DeadReason {
 }
 
 impl DeadReason {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Conflict,
+        Self::FailedBefore,
+        Self::Expired,
+        Self::UnknownOutcome,
+        Self::UnknownHistory,
+        Self::Attempts,
+        Self::Cost,
+        Self::TooFar,
+        Self::Rejected,
+    ];
+
     /// As it stands in the dead letter's attribute `reason`.
     #[must_use]
     pub fn as_str(self) -> &'static str {

@@ -1,5 +1,6 @@
 //! The `sendslot` command as a process: round trips, exit codes, bad input.
 
+mod dlq;
 mod policies;
 mod sends;
 mod shapes;
@@ -609,7 +610,7 @@ async fn plan_tells_what_it_costs_and_what_would_cost_less() {
     assert!(of(1, "total") > of(2, "total") && of(2, "total") > of(3, "total"), "{cost:#}");
     let free = format!("{options} --json --sqs-price 0 --lambda-price 0 --lambda-request-price 0 --redis-price 0");
     assert_eq!(plan(&free).await.json()["cost"]["dollars"]["total"], 0.0);
-    plan("--burst 10 --limit 100 --sqs-price -1").await.assert_fails(2, &["price -1", "0 or more"]);
+    plan("--burst 10 --limit 100 --sqs-price=-1").await.assert_fails(2, &["price -1", "0 or more"]);
     plan("--burst 10 --limit 100 --memory-mb 64").await.assert_fails(2, &["64 MB", "128 to 10,240"]);
 }
 

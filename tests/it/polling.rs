@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use futures_util::{StreamExt as _, stream};
 use sendslot_localstack::QueueOptions;
 use sendslot_localstack::provider::{Arrival, ProviderOptions, StrictProvider, max_units_in_rolling_window};
 use sendslot_scheduler::{Message, Scheduler, SendState};
@@ -52,9 +53,9 @@ impl Bench {
 
     async fn schedule(&self, n: usize) -> Vec<String> {
         let ids: Vec<String> = (0..n).map(|i| format!("m{i:04}")).collect();
-        for id in &ids {
-            self.scheduler.schedule(Message::new(self.budget, id, "x")).await.unwrap();
-        }
+        let messages: Vec<_> = ids.iter().map(|id| Message::new(self.budget, id, "x")).collect();
+        let results: Vec<_> = self.scheduler.schedule_all(stream::iter(messages)).collect().await;
+        assert!(results.iter().all(Result::is_ok), "{results:?}");
         ids
     }
 
@@ -100,9 +101,11 @@ async fn two_processes_send_everything_once_and_leave_the_queue_empty() {
         assert!(stopped(worker).await.success());
     }
     assert_eq!(bench.sent(&ids).await, 300);
+    let variable = |name: &str| bench.environment.iter().find(|(n, _)| n == name).unwrap().1.clone();
     let queue = sendslot_tests::queues::TestQueue {
         sqs: localstack().await.sqs(),
-        url: bench.environment.iter().find(|(name, _)| name == "SENDSLOT_QUEUE_URL").unwrap().1.clone(),
+        url: variable("SENDSLOT_QUEUE_URL"),
+        dlq_url: variable("SENDSLOT_DLQ_URL"),
     };
     assert!(queue.is_empty().await);
     assert_each_once(&bench.provider.stop(), &ids);
@@ -112,18 +115,17 @@ async fn two_processes_send_everything_once_and_leave_the_queue_empty() {
 async fn a_process_that_is_told_to_stop_finishes_what_it_has_in_hand() {
     let bench = Bench::start("polling-stop", 2 * SECOND).await;
     let worker = bench.worker(&[]);
-    let ids = bench.schedule(400).await;
-    bench.arrivals(1).await;
+    let (ids, ()) = tokio::join!(bench.schedule(900), bench.arrivals(1));
     // calls are under way, and take two seconds
     assert!(stopped(worker).await.success());
     let called = bench.provider.stats().arrivals as usize;
-    assert!((1..400).contains(&called), "{called}");
+    assert!((1..900).contains(&called), "{called}");
     // each call was heard to its end, and recorded
     assert_eq!(bench.sent(&ids).await, called);
     let next = bench.worker(&[]);
-    bench.arrivals(400).await;
+    bench.arrivals(900).await;
     assert!(stopped(next).await.success());
-    assert_eq!(bench.sent(&ids).await, 400);
+    assert_eq!(bench.sent(&ids).await, 900);
     assert_each_once(&bench.provider.stop(), &ids);
 }
 

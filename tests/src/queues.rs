@@ -24,6 +24,8 @@ pub struct TestQueue {
     pub sqs: Client,
     /// Its URL.
     pub url: String,
+    /// The URL of its dead-letter queue.
+    pub dlq_url: String,
 }
 
 impl TestQueue {
@@ -31,7 +33,7 @@ impl TestQueue {
     pub async fn create(name: &str) -> Self {
         let stack = localstack().await;
         let queues = stack.create_queues(name, QueueOptions::default()).await.expect("the queues are made");
-        Self { sqs: stack.sqs(), url: queues.queue_url }
+        Self { sqs: stack.sqs(), url: queues.queue_url, dlq_url: queues.dlq_url }
     }
 
     /// How many messages are on it: those that can be received now, and those that are delayed.

@@ -10,6 +10,7 @@ use sendslot_scheduler::plan::Prices;
 use sendslot_shared::limits::{Adaptive, Lane, Quota, RampStep};
 use sendslot_shared::time::Instant;
 
+use crate::dlq::DlqCommand;
 use crate::instant;
 use crate::policy_text::{self, Given, duration, whole_ms, whole_s};
 
@@ -18,11 +19,12 @@ const EXIT_CODES: &str = "Exit codes:
   1  Redis, SQS or the machine would not; nothing is lost, try again
   2  the command or its input is not one
   3  some messages were not accepted (each is named on standard error), the others were; or it is too late to cancel
-  4  the budget or the send is unknown
+  4  the budget, the send or the dead letter is unknown
 
 Environment:
   REDIS_URL            redis://host:port, redis+cluster://… or redis+sentinel://…; rediss for TLS
   SENDSLOT_QUEUE_URL   a standard SQS queue
+  SENDSLOT_DLQ_URL     the dead-letter queue, for `dlq`
   AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID …   as usual for AWS";
 
 /// Schedules sends under a shared provider limit.
@@ -55,6 +57,9 @@ pub(crate) enum Command {
     /// API keys of the front door.
     #[command(subcommand)]
     Key(KeyCommand),
+    /// What could not be sent: list, show, book again, delete.
+    #[command(subcommand)]
+    Dlq(DlqCommand),
     /// A stack for development: Redis and LocalStack.
     #[command(subcommand)]
     Local(LocalCommand),

@@ -4,6 +4,7 @@ mod args;
 mod budget;
 mod cancel;
 mod demo;
+mod dlq;
 mod exit;
 mod history;
 mod instant;
@@ -57,6 +58,7 @@ async fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Plan(options) => plan::run(&options),
         Command::Serve(options) => serve::run(options).await,
         Command::Key(command) => key::run(command),
+        Command::Dlq(command) => dlq::run(command).await,
         Command::Local(command) => local::run(command).await,
     }
     .map(ExitCode::from)

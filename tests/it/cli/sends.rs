@@ -10,16 +10,16 @@ use sendslot_shared::store::Store;
 use super::*;
 
 /// A send that a worker holds.
-struct Held {
+pub(super) struct Held {
     store: Store,
-    envelope: Envelope,
+    pub(super) envelope: Envelope,
 }
 
 const NONCE: u32 = 7;
 
 impl Desk {
     /// Books a send of the budget `now`, which is made for it with room for lateness, and claims it at its slot.
-    async fn hold(&self, id: &str, options: &str) -> Held {
+    pub(super) async fn hold(&self, id: &str, options: &str) -> Held {
         let set = ["budget", "set", "now", "--limit", "100", "--transit", "0s", "--headroom", "0.5"]
             .into_iter()
             .chain(options.split_whitespace());
@@ -42,7 +42,7 @@ impl Desk {
 }
 
 impl Held {
-    async fn settle(&self, ending: Ending, rest: Option<Duration>) {
+    pub(super) async fn settle(&self, ending: Ending, rest: Option<Duration>) {
         let cooldown = rest.map(|rest| Cooldown { rest, scope: Scope::Account });
         let (envelope, delay, elapsed) = (&self.envelope, Duration::ZERO, Duration::from_millis(40));
         let report = Report { envelope, nonce: NONCE, ending, delay, cooldown, elapsed };
