@@ -1,5 +1,7 @@
 //! A copy of a send, as it travels on SQS.
 
+use std::time::{Duration, SystemTime};
+
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +41,18 @@ pub struct PendingReport {
     /// The call was made without a claim, since Redis could not be asked (policy `local`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unclaimed: bool,
+    /// When the call began, by the clock of the worker that made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub called_at_us: Option<Instant>,
+}
+
+impl PendingReport {
+    /// How long ago the call began; zero when that is not known.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        let called_at = self.called_at_us.map(Instant::to_system_time);
+        called_at.and_then(|at| SystemTime::now().duration_since(at).ok()).unwrap_or_default()
+    }
 }
 
 /// Why a body is not an envelope.

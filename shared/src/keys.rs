@@ -14,6 +14,16 @@ pub(crate) fn record(budget: &BudgetName, id: &SendId) -> String {
     format!("s{{{budget}}}r:{id}")
 }
 
+/// The calls of a minute, as settle.lua names it.
+pub(crate) fn audit(budget: &BudgetName, minute: u64) -> String {
+    format!("s{{{budget}}}au:{minute}")
+}
+
+/// How the calls of a minute ended that did not end as sent, as settle.lua names it.
+pub(crate) fn endings(budget: &BudgetName, minute: u64) -> String {
+    format!("s{{{budget}}}en:{minute}")
+}
+
 /// The set of all budgets that have a policy.
 pub(crate) const BUDGETS: &str = "sendslot:budgets";
 
@@ -45,7 +55,7 @@ mod tests {
     /// All keys of a budget with these IDs, those that the scripts derive as well (ARCHITECTURE.md, Keys).
     fn keys(budget: &BudgetName, ids: &[SendId]) -> BTreeSet<String> {
         let prefix = calendar(budget).strip_suffix("cal").unwrap().to_owned();
-        let mut keys = BTreeSet::from([calendar(budget), policy(budget)]);
+        let mut keys = BTreeSet::from([calendar(budget), policy(budget), audit(budget, 0), endings(budget, 0)]);
         for id in ids {
             let record = record(budget, id);
             // as record.lua does
@@ -63,7 +73,7 @@ mod tests {
         fn no_id_reaches_another_key(a in budgets(), b in budgets(), ids in prop::collection::vec(ids(), 1..8)) {
             let ids: Vec<SendId> = ids.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
             let (of_a, of_b) = (keys(&a, &ids), keys(&b, &ids));
-            prop_assert_eq!(of_a.len(), 2 + 2 * ids.len() + 7, "each is a key of its own");
+            prop_assert_eq!(of_a.len(), 4 + 2 * ids.len() + 7, "each is a key of its own");
             for key in &of_a {
                 prop_assert_eq!(hash_tag(key), a.as_str());
                 prop_assert!(key != BUDGETS);

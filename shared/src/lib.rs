@@ -12,11 +12,13 @@
 //! | [`log_filter`] | which events a program logs |
 //! | [`sms`] | segments of an SMS text, for its cost |
 //! | [`reserve`], [`claim`], [`settle`], [`cancel`], [`budget`], [`quote`], [`status`] | typed script calls |
+//! | [`audit`] | the calls that were made, by the minute |
 //! | [`queue`] | SQS: batches, delays, errors |
 //! | [`redis_policy`], [`outage`] | what becomes of sends while Redis cannot be asked, and the alarm about it |
 //!
 //! What may not enter: HTTP, the command line, provider calls, and anything called "helpers".
 
+pub mod audit;
 pub mod budget;
 pub mod cancel;
 pub mod claim;

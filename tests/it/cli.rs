@@ -1,6 +1,7 @@
 //! The `sendslot` command as a process: round trips, exit codes, bad input.
 
 mod dlq;
+mod audit;
 mod policies;
 mod sends;
 mod shapes;

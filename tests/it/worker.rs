@@ -194,7 +194,8 @@ async fn a_claim_that_was_heard_though_its_worker_gave_up_is_given_back() {
     let claim = Claim { envelope: &copies[0], nonce: 77, lease: Duration::from_secs(30) };
     let verdict = claim::claim(&bench.config.store, claim).await.unwrap().verdict;
     assert!(matches!(verdict, Verdict::Send { .. }), "{verdict:?}");
-    copies[0].report = Some(PendingReport { nonce: 77, ending: Ending::NotStarted, unclaimed: false });
+    copies[0].report =
+        Some(PendingReport { nonce: 77, ending: Ending::NotStarted, unclaimed: false, called_at_us: None });
     assert_eq!(handle(&bench.worker(), &bodies(&copies)).await, r#"{"batchItemFailures":[]}"#);
     let status = bench.scheduler.status(bench.budget, "a").await.unwrap().unwrap();
     assert_eq!((status.state, status.attempts, status.seq), (SendState::Booked, 0, 2));
@@ -209,7 +210,7 @@ async fn a_send_that_could_not_be_settled_is_settled_when_it_comes_back() {
     // model A13
     let bench = Bench::start("worker-settle", Timer::SQS).await;
     let mut copies = bench.copies(&["a"]).await;
-    copies[0].report = Some(PendingReport { nonce: 5, ending: Ending::Sent, unclaimed: false });
+    copies[0].report = Some(PendingReport { nonce: 5, ending: Ending::Sent, unclaimed: false, called_at_us: None });
     assert_eq!(handle(&bench.worker(), &bodies(&copies)).await, r#"{"batchItemFailures":[]}"#);
     assert_eq!(bench.state("a").await, SendState::Sent);
     assert!(bench.sent().is_empty(), "it is not sent again");

@@ -1,6 +1,6 @@
 //! One message: a loop around the question of `claim`.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use sendslot_shared::claim::{self, Answer, Claim, DeadReason, NextSlot, PutBack, Verdict};
 use sendslot_shared::envelope::{Envelope, PendingReport, fresh_tag};
@@ -91,12 +91,12 @@ impl<P: Provider> Delivery<'_, P> {
                     answer = self.ask().await;
                 }
                 Verdict::Send { lease, attempt, throttles } => {
-                    if let Some(ending) = self.called() {
+                    if let (Some(ending), Some(report)) = (self.called(), self.envelope.report) {
                         // the claim that the call was made without: it is not made again
                         self.envelope.report = None;
                         let error = "the call was made while Redis could not be asked".to_owned();
                         let made = Decision { ending, delay: Duration::ZERO, cooldown: None, error };
-                        return self.settle(made, Duration::ZERO).await;
+                        return self.settle(made, report.elapsed()).await;
                     }
                     return self.send(asked, lease, attempt, throttles).await;
                 }
@@ -202,6 +202,8 @@ impl<P: Provider> Delivery<'_, P> {
     }
 
     async fn settle(&self, decision: Decision, elapsed: Duration) -> Disposition {
+        let called_at =
+            (decision.ending != Ending::NotStarted).then(|| SystemTime::now().checked_sub(elapsed)).flatten();
         let report = Report {
             envelope: &self.envelope,
             nonce: self.nonce,
@@ -219,7 +221,12 @@ impl<P: Provider> Delivery<'_, P> {
                     let outages = &self.worker.without_redis.outages;
                     outages.concerns(&draft.budget, &draft.lane, RedisPolicy::Hold, &error);
                 }
-                let report = PendingReport { nonce: self.nonce, ending: decision.ending, unclaimed: false };
+                let report = PendingReport {
+                    nonce: self.nonce,
+                    ending: decision.ending,
+                    unclaimed: false,
+                    called_at_us: called_at.map(Into::into),
+                };
                 self.put_back_reporting(report, self.hold_delay()).await
             }
         }
@@ -248,8 +255,10 @@ impl<P: Provider> Delivery<'_, P> {
     }
 
     async fn tell(&self, report: Report<'_>, tries: u32) -> Result<Action, StoreError> {
+        let began = Instant::now();
         let mut attempt = 1;
         loop {
+            let report = Report { elapsed: report.elapsed + began.elapsed(), ..report };
             let told = settle::settle(&self.worker.config.store, report).await;
             self.worker.without_redis.outages.asked(&self.envelope.draft.budget, &told);
             match told {
@@ -271,7 +280,7 @@ impl<P: Provider> Delivery<'_, P> {
             ending: pending.ending,
             delay: Duration::ZERO,
             cooldown: None,
-            elapsed: Duration::ZERO,
+            elapsed: pending.elapsed(),
         };
         match self.report(report, 1).await {
             Ok(Action::Again) => None,

@@ -78,7 +78,8 @@ impl<P: Provider> Delivery<'_, P> {
 
     /// What the copy has to report so far.
     fn pending(&self) -> PendingReport {
-        let not_started = PendingReport { nonce: self.nonce, ending: Ending::NotStarted, unclaimed: false };
+        let not_started =
+            PendingReport { nonce: self.nonce, ending: Ending::NotStarted, unclaimed: false, called_at_us: None };
         self.envelope.report.unwrap_or(not_started)
     }
 
@@ -104,11 +105,12 @@ impl<P: Provider> Delivery<'_, P> {
             return self.hold().await;
         }
         self.worker.without_redis.sent_locally.fetch_add(1, Relaxed);
+        let called_at_us = Some(SystemTime::now().into());
         let (decision, _) = self.call(1, 1).await;
         tracing::warn!(id = %draft.id, ending = ?decision.ending, error = decision.error, "sent without Redis");
         let report = match decision.ending {
             ending @ (Ending::Sent | Ending::Rejected | Ending::Unknown) => {
-                PendingReport { ending, unclaimed: true, ..self.pending() }
+                PendingReport { ending, unclaimed: true, called_at_us, ..self.pending() }
             }
             Ending::Throttled | Ending::Unavailable | Ending::NotStarted => self.pending(),
         };

@@ -58,6 +58,7 @@ end
 
 -- Sent, whatever the record says: it was booked again in the meantime, or Redis lost it.
 local function sent()
+  audit(cost, elapsed)
   local r = rec or C.blank(seq, lane, cost, digest)
   if rec and has_policy and rec.state == BOOKED and rec.epoch == H.epoch then
     load_book()
@@ -72,18 +73,30 @@ local function sent()
   return action(0, 0, rec and 0 or seq, 0)
 end
 
+local endings = { 'throttled', 'unavailable', 'unknown', 'rejected' }
 if outcome == 0 then
-  if rec and rec.state == SENT then return action(0, 0, 0, 0) end
+  if rec and rec.state == SENT then
+    -- told once more; or a second call of the send, which began after the first one's lease: that is more than 4 s later
+    local called = min(4294967295, max(0, floor(elapsed / 1000)))
+    if math.abs(floor(now / 1000) - called - (rec.time - rec.nonce)) >= 4000 then
+      audit(cost, elapsed)
+      rec.time, rec.nonce = floor(now / 1000), called
+      C.store(KEYS[3], rec)
+    end
+    return action(0, 0, 0, 0)
+  end
   return sent()
 end
 if not rec and has_policy and (outcome == 4 or outcome == 3 and H.flags % 2 == 0) then
   -- Redis lost the record of a call whose end is known: it is not made again
+  audit(cost, elapsed, endings[outcome])
   rec = C.blank(seq, lane, cost, digest)
   rec.state, rec.attempts, rec.issuer, rec.time = outcome == 4 and FAILED or UNKNOWN, 1, tag, floor(now / 1000)
   C.store(KEYS[3], rec, true)
   return action(3, 0, seq, 1, outcome == 4 and 9 or 4)
 end
 if not rec or rec.state ~= CLAIMED or rec.nonce ~= nonce then return not_mine() end
+if outcome < 5 and (has_policy or outcome == 4) then audit(cost, elapsed, endings[outcome]) end   -- the record leaves `claimed`: once
 if outcome == 4 then return end_as(FAILED, 9) end
 if not has_policy then return action(2, 0, seq, rec.attempts) end
 if outcome == 3 and H.flags % 2 == 0 then return end_as(UNKNOWN, 4) end

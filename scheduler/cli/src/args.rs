@@ -18,7 +18,8 @@ const EXIT_CODES: &str = "Exit codes:
   0  all done
   1  Redis, SQS or the machine would not; nothing is lost, try again
   2  the command or its input is not one
-  3  some messages were not accepted (each is named on standard error), the others were; or it is too late to cancel
+  3  some messages were not accepted (each is named on standard error), the others were; or it is too late to cancel;
+     or an audit found the limit exceeded
   4  the budget, the send or the dead letter is unknown
 
 Environment:
@@ -26,6 +27,14 @@ Environment:
   SENDSLOT_QUEUE_URL   a standard SQS queue
   SENDSLOT_DLQ_URL     the dead-letter queue, for `dlq`
   AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID …   as usual for AWS";
+
+const AUDIT: &str = "\
+Each report of a call that was made notes the millisecond in which it began, by Redis' clock; that is kept for a day (for less above 194
+units a second). Not noted are calls of workers that died before they reported, and failed calls that were reported after their lease had ended: the
+guard at the claim bounds those as well. A Redis that stalled heard reports late and noted their calls late. The limit is the policy's as it is
+now.
+
+Exit code 3 says that a window surely held more than the limit.";
 
 /// Schedules sends under a shared provider limit.
 #[derive(Debug, Parser)]
@@ -50,6 +59,9 @@ pub(crate) enum Command {
     Cancel(CancelArgs),
     /// When so many sends would leave if they were offered now. Nothing is booked.
     Quote(QuoteArgs),
+    /// Whether the limit held, by the calls that workers reported: the largest rolling window, utilisation, a plot.
+    #[command(after_help = AUDIT)]
+    Audit(AuditArgs),
     /// Work out what a burst will take: time, hops, workers, cost. Needs no Redis and no AWS.
     Plan(PlanArgs),
     /// Schedule sends for programs in any language: the HTTP front door.
@@ -260,6 +272,27 @@ pub(crate) struct QuoteArgs {
     pub(crate) not_before: Option<Instant>,
     /// How many sends.
     pub(crate) sends: u32,
+    /// One JSON document on standard output, and nothing else.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct AuditArgs {
+    /// The budget.
+    pub(crate) budget: String,
+    /// So far back from the end.
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1h")]
+    pub(crate) since: Duration,
+    /// From this instant on: RFC 3339, or local time with a zone in brackets.
+    #[arg(long, value_name = "INSTANT", value_parser = instant::redis_time, conflicts_with = "since")]
+    pub(crate) from: Option<Instant>,
+    /// Until before this instant [default: now].
+    #[arg(long, value_name = "INSTANT", value_parser = instant::redis_time)]
+    pub(crate) to: Option<Instant>,
+    /// Write a plot of the units in each rolling window to this SVG file.
+    #[arg(long, value_name = "FILE.svg")]
+    pub(crate) plot: Option<PathBuf>,
     /// One JSON document on standard output, and nothing else.
     #[arg(long)]
     pub(crate) json: bool,

@@ -11,7 +11,7 @@ pub(crate) enum Exit {
     Failed = 1,
     /// The command or its input is not one.
     Usage = 2,
-    /// Some messages were not accepted, the others were; or it is too late to cancel.
+    /// Some messages were not accepted, the others were; or it is too late to cancel; or the limit was exceeded.
     Partial = 3,
     /// The budget or the send is unknown.
     Unknown = 4,

@@ -1,6 +1,7 @@
 //! `sendslot`: the command line.
 
 mod args;
+mod audit;
 mod budget;
 mod cancel;
 mod demo;
@@ -54,6 +55,7 @@ async fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Budget(command) => budget::run(command).await,
         Command::Status(options) => status::run(options).await,
         Command::Cancel(options) => cancel::run(options).await,
+        Command::Audit(options) => audit::run(options).await,
         Command::Quote(options) => quote::run(options).await,
         Command::Plan(options) => plan::run(&options),
         Command::Serve(options) => serve::run(options).await,
