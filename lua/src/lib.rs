@@ -15,6 +15,8 @@
 //! | [`CANCEL`] | end a send that was not claimed |
 //! | [`PAUSE`] | stop a budget, or let it go on |
 //! | [`QUOTE`] | when would so many sends leave? |
+//! | [`RECEIPT`] | this is what the provider says became of a send |
+//! | [`PROVIDER_ID`] | the provider knows a send by this ID |
 //!
 //! Adding a script is one file with a header, one entry in [`SCRIPTS`] and one typed caller in `sendslot-shared`.
 //! A test reads the headers and holds them against the registry.
@@ -97,16 +99,28 @@ macro_rules! scripts {
                 keys: &["cal", "policy"],
                 args: &["question", "lane"],
             },
+            Script {
+                name: "receipt",
+                source: joined!($clock, "receipt"),
+                keys: &["cal", "policy", "record"],
+                args: &["receipt"],
+            },
+            Script {
+                name: "provider_id",
+                source: joined!($clock, "provider_id"),
+                keys: &["cal", "policy", "link"],
+                args: &["id"],
+            },
         ]
     };
 }
 
 /// All scripts with the real clock, Redis `TIME`: the only ones that production can be given.
-pub const SCRIPTS: [Script; 8] = scripts!("clock");
+pub const SCRIPTS: [Script; 10] = scripts!("clock");
 
 /// All scripts with a virtual clock: the instant (microseconds since 1970) stands in the key [`VIRTUAL_CLOCK_KEY`].
 #[cfg(feature = "virtual-clock")]
-pub const VIRTUAL_SCRIPTS: [Script; 8] = scripts!("clock_virtual");
+pub const VIRTUAL_SCRIPTS: [Script; 10] = scripts!("clock_virtual");
 
 /// All scripts with Redis' own clock, set forward or back by the microseconds in the key [`VIRTUAL_CLOCK_KEY`].
 #[cfg(feature = "virtual-clock")]
@@ -132,6 +146,10 @@ pub const CANCEL: usize = 5;
 pub const PAUSE: usize = 6;
 /// Says when sends would leave.
 pub const QUOTE: usize = 7;
+/// Records what the provider says became of a send.
+pub const RECEIPT: usize = 8;
+/// Remembers which send the provider knows by an ID of its own.
+pub const PROVIDER_ID: usize = 9;
 
 #[cfg(test)]
 mod tests {
@@ -208,6 +226,8 @@ mod tests {
             (CANCEL, "cancel"),
             (PAUSE, "pause"),
             (QUOTE, "quote"),
+            (RECEIPT, "receipt"),
+            (PROVIDER_ID, "provider_id"),
         ] {
             assert_eq!(SCRIPTS[index].name, name);
         }

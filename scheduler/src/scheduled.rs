@@ -2,6 +2,7 @@ use std::time::{Duration, SystemTime};
 
 use sendslot_shared::redis_policy::RedisPolicy;
 use sendslot_shared::reserve::{Booking, BoundBy};
+use sendslot_shared::status::DeliveryStatus;
 use sendslot_shared::time::{DelaySeconds, Timer};
 
 /// A message that was accepted: it is on SQS.
@@ -23,6 +24,15 @@ impl Scheduled {
     #[must_use]
     pub fn booked(self) -> Option<Booked> {
         if let Self::Booked(booked) = self { Some(booked) } else { None }
+    }
+
+    /// How far it has come: booked, or accepted without a slot.
+    #[must_use]
+    pub fn status(&self) -> DeliveryStatus {
+        match self {
+            Self::Booked(_) => DeliveryStatus::Booked,
+            Self::Unbooked { .. } => DeliveryStatus::Accepted,
+        }
     }
 
     /// The slot's instant on Redis' clock, for people; `None` when it has no slot yet.

@@ -1,5 +1,7 @@
 //! Names of the keys in Redis. All keys of a budget carry its hash tag, so that one budget lives in one cluster slot.
 
+use sha2::{Digest as _, Sha256};
+
 use crate::id::{BudgetName, SendId};
 
 pub(crate) fn calendar(budget: &BudgetName) -> String {
@@ -22,6 +24,13 @@ pub(crate) fn audit(budget: &BudgetName, minute: u64) -> String {
 /// How the calls of a minute ended that did not end as sent, as settle.lua names it.
 pub(crate) fn endings(budget: &BudgetName, minute: u64) -> String {
     format!("s{{{budget}}}en:{minute}")
+}
+
+/// Which send the provider knows by this ID of its own.
+pub(crate) fn provider_id(budget: &BudgetName, id: &str) -> String {
+    let hash = Sha256::digest(id);
+    let short = hash.iter().take(8).fold(0_u64, |short, byte| short << 8 | u64::from(*byte));
+    format!("s{{{budget}}}p:{short:016x}")
 }
 
 /// The set of all budgets that have a policy.
@@ -58,8 +67,11 @@ mod tests {
         let mut keys = BTreeSet::from([calendar(budget), policy(budget), audit(budget, 0), endings(budget, 0)]);
         for id in ids {
             let record = record(budget, id);
-            // as record.lua does
-            keys.insert(format!("{prefix}h:{}", &record[prefix.len() + 2..]));
+            // as record.lua and receipt.lua do
+            for kind in ["h", "d"] {
+                keys.insert(format!("{prefix}{kind}:{}", &record[prefix.len() + 2..]));
+            }
+            keys.insert(provider_id(budget, id.as_str()));
             keys.insert(record);
         }
         keys.extend(
@@ -73,7 +85,7 @@ mod tests {
         fn no_id_reaches_another_key(a in budgets(), b in budgets(), ids in prop::collection::vec(ids(), 1..8)) {
             let ids: Vec<SendId> = ids.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
             let (of_a, of_b) = (keys(&a, &ids), keys(&b, &ids));
-            prop_assert_eq!(of_a.len(), 4 + 2 * ids.len() + 7, "each is a key of its own");
+            prop_assert_eq!(of_a.len(), 4 + 4 * ids.len() + 7, "each is a key of its own");
             for key in &of_a {
                 prop_assert_eq!(hash_tag(key), a.as_str());
                 prop_assert!(key != BUDGETS);

@@ -11,7 +11,7 @@
 //! | [`store`] | the connection to Redis and the scripts |
 //! | [`log_filter`] | which events a program logs |
 //! | [`sms`] | segments of an SMS text, for its cost |
-//! | [`reserve`], [`claim`], [`settle`], [`cancel`], [`budget`], [`quote`], [`status`] | typed script calls |
+//! | [`reserve`], [`claim`], [`settle`], [`cancel`], [`budget`], [`quote`], [`status`], [`receipt`] | typed script calls |
 //! | [`audit`] | the calls that were made, by the minute |
 //! | [`queue`] | SQS: batches, delays, errors |
 //! | [`redis_policy`], [`outage`] | what becomes of sends while Redis cannot be asked, and the alarm about it |
@@ -33,6 +33,7 @@ pub mod policy;
 pub mod policy_file;
 pub mod queue;
 pub mod quote;
+pub mod receipt;
 pub mod redis_policy;
 mod reply;
 pub mod reserve;

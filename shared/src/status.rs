@@ -7,6 +7,7 @@ use redis::Value;
 use crate::claim::MoveReason;
 use crate::id::{BudgetName, LaneName, SendId};
 use crate::keys;
+use crate::receipt::{self, Delivery, Standing};
 use crate::reply;
 use crate::reserve::BoundBy;
 use crate::store::{Call, Store, StoreError};
@@ -60,6 +61,68 @@ impl SendState {
     }
 }
 
+/// How far a send has come, as its sender sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DeliveryStatus {
+    /// It was accepted while Redis could not be asked: it has no slot yet.
+    Accepted,
+    /// It has its slot.
+    Booked,
+    /// Its slot is near or has passed: it is visible on SQS, or at a worker.
+    Waiting,
+    /// A worker calls the provider.
+    Sending,
+    /// The provider took it.
+    Sent,
+    /// The provider says that it reached its recipient.
+    Delivered,
+    /// The provider says that it did not and will not.
+    Undelivered,
+    /// It ended without being sent, and is a dead letter.
+    Failed,
+    /// Its deadline passed first; it is a dead letter.
+    Expired,
+    /// It was cancelled before it was sent.
+    Cancelled,
+    /// Nobody knows whether it was sent; it is a dead letter.
+    Unknown,
+}
+
+impl DeliveryStatus {
+    /// All of them, in the order of a send's life.
+    pub const ALL: [Self; 11] = [
+        Self::Accepted,
+        Self::Booked,
+        Self::Waiting,
+        Self::Sending,
+        Self::Sent,
+        Self::Delivered,
+        Self::Undelivered,
+        Self::Failed,
+        Self::Expired,
+        Self::Cancelled,
+        Self::Unknown,
+    ];
+
+    /// As people and programs read it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Booked => "booked",
+            Self::Waiting => "waiting",
+            Self::Sending => "sending",
+            Self::Sent => "sent",
+            Self::Delivered => "delivered",
+            Self::Undelivered => "undelivered",
+            Self::Failed => "failed",
+            Self::Expired => "expired",
+            Self::Cancelled => "cancelled",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
 /// One event of a send's life, in Redis' words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
@@ -100,12 +163,24 @@ pub enum Event {
         /// As what.
         state: SendState,
     },
+    /// The provider said what became of it.
+    Receipt {
+        /// When that was, by the provider's clock.
+        at: Instant,
+        /// What it said.
+        delivery: Delivery,
+    },
 }
 
 /// What is known of a send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SendStatus {
-    /// Its state.
+    /// How far it has come, receipts included.
+    pub status: DeliveryStatus,
+    /// Since when: the booking, the end, what the provider says of its receipt. Since the slot while it is being sent, or `None` when its
+    /// booking is void.
+    pub since: Option<Instant>,
+    /// The state of its record.
     pub state: SendState,
     /// Its booking.
     pub seq: u32,
@@ -125,6 +200,8 @@ pub struct SendStatus {
     pub wait: Duration,
     /// Its lane; `None` when the policy has it no longer.
     pub lane: Option<LaneName>,
+    /// The receipt that stands, if any came.
+    pub receipt: Option<Standing>,
     /// What happened to it, oldest first; of its moves the last 32.
     pub history: Vec<Event>,
 }
@@ -144,6 +221,8 @@ pub struct BudgetStatus {
     pub paused_until: Option<Instant>,
     /// The units per second that are booked now: what the ramp and the adaptive rate make of the policy's.
     pub rate: Option<f64>,
+    /// A message shows up 0 to 1 s more than this before its slot.
+    pub lead: Duration,
 }
 
 /// Reads both; the send's part is `None` when Redis has no record of it.
@@ -209,7 +288,7 @@ fn integers<const N: usize>(items: &[Value]) -> Option<([i64; N], &[Value])> {
 }
 
 fn read(items: &[Value]) -> Option<(BudgetStatus, Option<SendStatus>)> {
-    let ([now, policy, cool, booked, paused, _level, num, den], rest) = integers::<8>(items)?;
+    let ([now, policy, cool, booked, paused, _level, num, den, lead], rest) = integers::<9>(items)?;
     let now = instant(now)?;
     let budget = BudgetStatus {
         now,
@@ -218,18 +297,20 @@ fn read(items: &[Value]) -> Option<(BudgetStatus, Option<SendStatus>)> {
         booked_until: instant(booked).filter(|at| *at > now),
         paused_until: instant(paused),
         rate: (den > 0).then(|| num as f64 / den as f64),
+        lead: Duration::from_micros(u64::try_from(lead).ok()?),
     };
-    let send = if rest.is_empty() { None } else { Some(send(rest, now)?) };
+    let send = if rest.is_empty() { None } else { Some(send(rest, &budget)?) };
     Some((budget, send))
 }
 
-fn send(items: &[Value], now: Instant) -> Option<SendStatus> {
+fn send(items: &[Value], budget: &BudgetStatus) -> Option<SendStatus> {
     let ([state, seq, attempts, throttles, hops, cost, second, position, at, time, origin, called], rest) =
         integers::<12>(items)?;
     let number = |n: i64| u32::try_from(n).ok();
     let state = SendState::from_code(state)?;
     let (at, second, origin) = (instant(at), number(second)?, number(origin)?);
-    let (Value::BulkString(lane), moves) = rest.split_first()? else { return None };
+    let [Value::BulkString(lane), Value::BulkString(receipt), moves @ ..] = rest else { return None };
+    let receipt = if receipt.is_empty() { None } else { Some(receipt::unpack(receipt)?) };
     let mut history: Vec<Event> = moves.iter().map(moved).collect::<Option<_>>()?;
     if history.is_empty() && second > 0 {
         history.push(booked(second, origin)?);
@@ -244,7 +325,12 @@ fn send(items: &[Value], now: Instant) -> Option<SendStatus> {
         }
         _ => history.push(Event::Settled { at: millis(time), state }),
     }
+    let said = receipt.as_ref().map(|standing| &standing.receipt);
+    history.extend(said.map(|receipt| Event::Receipt { at: receipt.at, delivery: receipt.delivery }));
+    let (status, since) = delivery_status(state, at, &history, budget);
     Some(SendStatus {
+        status,
+        since,
         state,
         seq: number(seq)?,
         attempts: number(attempts)?,
@@ -253,10 +339,53 @@ fn send(items: &[Value], now: Instant) -> Option<SendStatus> {
         cost: number(cost)?,
         slot: (second, number(position)?),
         at,
-        wait: Duration::from_micros(at.map_or(0, |at| at.as_micros().saturating_sub(now.as_micros()))),
+        wait: Duration::from_micros(at.map_or(0, |at| at.as_micros().saturating_sub(budget.now.as_micros()))),
         lane: String::from_utf8(lane.clone()).ok().and_then(|name| LaneName::new(name).ok()),
+        receipt,
         history,
     })
+}
+
+/// A receipt is the last word, unless the send was booked anew.
+fn delivery_status(
+    state: SendState,
+    at: Option<Instant>,
+    history: &[Event],
+    budget: &BudgetStatus,
+) -> (DeliveryStatus, Option<Instant>) {
+    if state != SendState::Booked
+        && let Some(Event::Receipt { at, delivery }) = history.last()
+    {
+        let status = match delivery {
+            Delivery::Delivered => DeliveryStatus::Delivered,
+            Delivery::Undelivered => DeliveryStatus::Undelivered,
+        };
+        return (status, Some(*at));
+    }
+    let ended = history.iter().rev().find_map(|event| match event {
+        Event::Settled { at, .. } => Some(*at),
+        _ => None,
+    });
+    let booked = history.iter().rev().find_map(|event| match event {
+        Event::Booked { at, .. } | Event::Moved { at, .. } => Some(*at),
+        _ => None,
+    });
+    match state {
+        SendState::Booked => {
+            let early = u64::try_from((budget.lead + Duration::from_secs(1)).as_micros()).unwrap_or(u64::MAX);
+            let shows_up = at.map(|at| Instant::from_micros(at.as_micros().saturating_sub(early)));
+            match shows_up.filter(|shows_up| *shows_up <= budget.now) {
+                Some(shows_up) => (DeliveryStatus::Waiting, Some(shows_up).max(booked)),
+                None => (DeliveryStatus::Booked, booked),
+            }
+        }
+        SendState::Claimed => (DeliveryStatus::Sending, at),
+        SendState::Sent => (DeliveryStatus::Sent, ended),
+        SendState::Cancelled => (DeliveryStatus::Cancelled, ended),
+        SendState::Failed => (DeliveryStatus::Failed, ended),
+        SendState::Expired => (DeliveryStatus::Expired, ended),
+        SendState::Unknown => (DeliveryStatus::Unknown, ended),
+    }
 }
 
 /// (seconds from the booking to the slot * 128 + hundredths of the booking) * 16 + rule

@@ -437,7 +437,7 @@ async fn status_tells_of_a_budget_and_of_a_send() {
     }
     assert!((50_000..62_000).contains(&send["wait_ms"].as_u64().unwrap()), "{send}");
     let text = desk.run(&["status", "sms", "a"]).await.stdout;
-    assert!(text.starts_with("a: booked, slot 20") && text.contains("cost 3"), "{text}");
+    assert!(text.starts_with("a: booked since 20") && text.contains("cost 3"), "{text}");
 }
 
 /// A cache directory of its own with the installed servers of the usual one, so that the stack that a developer has up

@@ -5,12 +5,15 @@ use std::time::{Duration, Instant, SystemTime};
 
 use aws_lambda_events::event::sqs::SqsEvent;
 use sendslot_scheduler::{Message, Scheduler, SendState};
+use sendslot_shared::audit;
 use sendslot_shared::budget;
 use sendslot_shared::claim::{self, Claim, Verdict};
 use sendslot_shared::envelope::{Envelope, PendingReport};
 use sendslot_shared::id::BudgetName;
 use sendslot_shared::queue::Queue;
+use sendslot_shared::receipt;
 use sendslot_shared::settle::Ending;
+use sendslot_shared::status;
 use sendslot_shared::store::Store;
 use sendslot_shared::time::Timer;
 use sendslot_tests::per_second;
@@ -62,6 +65,7 @@ impl Bench {
             hold: Duration::from_secs(1),
             redis_policies: RedisPolicies::default(),
             policy_file: PolicyFile::default(),
+            receipts: false,
         };
         let scheduler = builder.build().await.unwrap();
         Self { queue, dead, scheduler, config, recorder: Recorder::default(), budget }
@@ -214,6 +218,60 @@ async fn a_send_that_could_not_be_settled_is_settled_when_it_comes_back() {
     assert_eq!(handle(&bench.worker(), &bodies(&copies)).await, r#"{"batchItemFailures":[]}"#);
     assert_eq!(bench.state("a").await, SendState::Sent);
     assert!(bench.sent().is_empty(), "it is not sent again");
+}
+
+/// The calls that Redis noted.
+async fn noted(bench: &Bench) -> Vec<audit::Call> {
+    let name = BudgetName::new(bench.budget).unwrap();
+    let now = status::budget_status(&bench.config.store, &name).await.unwrap().now;
+    let from = sendslot_shared::time::Instant::from_micros(now.as_micros() - 600_000_000);
+    let to = now.plus(Duration::from_secs(1));
+    let mut minutes = audit::calls(&bench.config.store, &name, from, to);
+    let mut calls = vec![];
+    while let Some(minute) = minutes.next().await.unwrap() {
+        calls.extend(minute);
+    }
+    calls
+}
+
+#[tokio::test]
+async fn a_call_that_redis_hears_of_later_is_noted_once_when_it_began() {
+    // two made without a claim, and one whose settle was not heard
+    let bench = Bench::start("worker-noted", Timer::SQS).await;
+    let copies = bench.copies(&["a", "b", "c"]).await;
+    let cases = [(Ending::Unknown, true), (Ending::Sent, true), (Ending::Sent, false)];
+    let mut expected = vec![];
+    for (mut copy, (ending, unclaimed)) in copies.into_iter().zip(cases) {
+        let called_at = SystemTime::now() - Duration::from_secs(30 + expected.len() as u64);
+        expected.push(sendslot_shared::time::Instant::from(called_at));
+        copy.report = Some(PendingReport { nonce: 5, ending, unclaimed, called_at_us: Some(called_at.into()) });
+        for _ in 0..2 {
+            let answer = handle(&bench.worker(), &bodies(std::slice::from_ref(&copy))).await;
+            assert_eq!(answer, r#"{"batchItemFailures":[]}"#);
+        }
+    }
+    assert_eq!(bench.state("a").await, SendState::Unknown);
+    assert!(bench.sent().is_empty());
+    let noted = noted(&bench).await;
+    assert_eq!(noted.len(), 3, "{noted:?}");
+    expected.sort();
+    for (call, began) in noted.iter().zip(&expected) {
+        let late_us = call.at.as_micros() as i64 - began.as_micros() as i64;
+        assert!((-1000..20_000_000).contains(&late_us), "{late_us} us: {noted:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_the_provider_calls_a_send_is_remembered_if_it_shall_be() {
+    let mut bench = Bench::start("worker-provider-id", Timer::SQS).await;
+    let name = BudgetName::new(bench.budget).unwrap();
+    for (id, receipts) in [("a", false), ("b", true)] {
+        bench.config.receipts = receipts;
+        let copies = bench.copies(&[id]).await;
+        assert_eq!(handle(&bench.worker(), &bodies(&copies)).await, r#"{"batchItemFailures":[]}"#);
+        let found = receipt::find(&bench.config.store, &name, "p1").await.unwrap();
+        assert_eq!(found.map(|id| id.to_string()), receipts.then(|| id.to_owned()));
+    }
 }
 
 #[tokio::test]

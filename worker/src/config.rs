@@ -64,6 +64,9 @@ pub struct WorkerConfig {
     pub redis_policies: RedisPolicies,
     /// Policies for budgets that have none in Redis, which may have lost them.
     pub policy_file: PolicyFile,
+    /// Remember in Redis what the provider calls each send, so that receipts find it that do not carry its ID. Default: no, since
+    /// each takes some 150 bytes for the budget's `dedup_ttl`.
+    pub receipts: bool,
 }
 
 /// A setting from the environment; an empty one is none.
@@ -96,7 +99,8 @@ pub(crate) fn millis(name: &'static str, default: Duration) -> Result<Duration, 
 
 impl WorkerConfig {
     /// From `REDIS_URL`, `SENDSLOT_QUEUE_URL`, `SENDSLOT_DLQ_URL`, `SENDSLOT_HOLD_MS`, `SENDSLOT_REDIS_POLICY` (`hold`, `local:5`,
-    /// `codes=local:5,sendgrid/news=hold`), `SENDSLOT_POLICY_FILE` and the usual AWS variables.
+    /// `codes=local:5,sendgrid/news=hold`), `SENDSLOT_POLICY_FILE`, `SENDSLOT_RECEIPTS` (`true` or `false`) and the usual AWS
+    /// variables.
     ///
     /// # Errors
     /// [`ConfigError`]: what is missing or wrong, and what to do.
@@ -117,6 +121,7 @@ impl WorkerConfig {
             timer: Timer::SQS,
             backoff: Backoff::default(),
             hold: millis("SENDSLOT_HOLD_MS", Duration::from_secs(3))?,
+            receipts: parsed("SENDSLOT_RECEIPTS", false, "give true or false", |text| text.parse().ok())?,
             policy_file: setting("SENDSLOT_POLICY_FILE").map(PolicyFile::read).transpose()?.unwrap_or_default(),
             redis_policies: setting("SENDSLOT_REDIS_POLICY").map(|text| text.parse()).transpose()?.unwrap_or_default(),
         })

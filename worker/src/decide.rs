@@ -17,6 +17,15 @@ pub(crate) struct Decision {
     pub(crate) cooldown: Option<Cooldown>,
     /// For the dead letter and the log.
     pub(crate) error: String,
+    /// What the provider calls a send that it took.
+    pub(crate) provider_id: Option<String>,
+}
+
+impl Decision {
+    /// An ending that no backoff and no cooldown belong to.
+    pub(crate) fn plain(ending: Ending, error: &str) -> Self {
+        Self { ending, delay: Duration::ZERO, cooldown: None, error: error.to_owned(), provider_id: None }
+    }
 }
 
 /// The longest hint of a provider that is followed.
@@ -24,12 +33,11 @@ const LONGEST_HINT: Duration = Duration::from_secs(86_400);
 
 /// `failures`: calls of this send that did not succeed, this one included, throttles too.
 pub(crate) fn decide(outcome: &Outcome, failures: u32, backoff: Backoff, jitter: f64) -> Decision {
-    let plain =
-        |ending, error: &str| Decision { ending, delay: Duration::ZERO, cooldown: None, error: error.to_owned() };
+    let plain = Decision::plain;
     let wait = backoff.delay(failures, jitter);
     let hint = |given: &Option<Duration>| given.map(|hint| hint.min(LONGEST_HINT));
     match outcome {
-        Outcome::Sent { .. } => plain(Ending::Sent, ""),
+        Outcome::Sent { provider_id } => Decision { provider_id: provider_id.clone(), ..plain(Ending::Sent, "") },
         Outcome::Rejected { reason } => plain(Ending::Rejected, reason),
         Outcome::Unknown { error } => Decision { delay: wait, ..plain(Ending::Unknown, error) },
         Outcome::Unavailable { retry_after, error } => {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 use sendslot_shared::claim::{self, Answer, Claim, DeadReason, NextSlot, PutBack, Verdict};
 use sendslot_shared::envelope::{Envelope, PendingReport, fresh_tag};
 use sendslot_shared::queue::{Entry, QueueError};
+use sendslot_shared::receipt;
 use sendslot_shared::redis_policy::RedisPolicy;
 use sendslot_shared::settle::{self, Action, Ending, Report};
 use sendslot_shared::store::StoreError;
@@ -94,8 +95,7 @@ impl<P: Provider> Delivery<'_, P> {
                     if let (Some(ending), Some(report)) = (self.called(), self.envelope.report) {
                         // the claim that the call was made without: it is not made again
                         self.envelope.report = None;
-                        let error = "the call was made while Redis could not be asked".to_owned();
-                        let made = Decision { ending, delay: Duration::ZERO, cooldown: None, error };
+                        let made = Decision::plain(ending, "the call was made while Redis could not be asked");
                         return self.settle(made, report.elapsed()).await;
                     }
                     return self.send(asked, lease, attempt, throttles).await;
@@ -165,8 +165,7 @@ impl<P: Provider> Delivery<'_, P> {
         let call_timeout = self.worker.provider.call_timeout();
         if asked.elapsed() + call_timeout + SETTLE_MARGIN > lease || !self.has_time_for(Duration::ZERO) {
             tracing::warn!(id = %self.id(), "too late to call inside the lease");
-            let error = "the worker was too slow to call inside its lease".to_owned();
-            let held = Decision { ending: Ending::NotStarted, delay: Duration::ZERO, cooldown: None, error };
+            let held = Decision::plain(Ending::NotStarted, "the worker was too slow to call inside its lease");
             return self.settle(held, Duration::ZERO).await;
         }
         let (decision, took) = self.call(attempt, attempt.saturating_add(throttles)).await;
@@ -183,8 +182,7 @@ impl<P: Provider> Delivery<'_, P> {
             error: format!("no answer within {} ms", call_timeout.as_millis()),
         });
         let decision = decide(&outcome, failures, self.worker.config.backoff, fastrand::f64());
-        let provider_id = if let Outcome::Sent { provider_id } = &outcome { provider_id.as_deref() } else { None };
-        tracing::debug!(id = %self.id(), attempt, ending = ?decision.ending, provider_id, error = decision.error, call_ms = ms(began.elapsed()), "send");
+        tracing::debug!(id = %self.id(), attempt, ending = ?decision.ending, provider_id = decision.provider_id, error = decision.error, call_ms = ms(began.elapsed()), "send");
         (decision, began.elapsed())
     }
 
@@ -212,7 +210,9 @@ impl<P: Provider> Delivery<'_, P> {
             cooldown: decision.cooldown,
             elapsed,
         };
-        match self.report(report, SETTLE_TRIES).await {
+        let (told, ()) =
+            tokio::join!(self.report(report, SETTLE_TRIES), self.remember(decision.provider_id.as_deref()));
+        match told {
             Ok(action) => self.act(action, decision.ending, &decision.error).await,
             Err(error) => {
                 tracing::error!(id = %self.id(), ending = ?decision.ending, "Redis could not be told: the outcome travels on");
@@ -229,6 +229,19 @@ impl<P: Provider> Delivery<'_, P> {
                 };
                 self.put_back_reporting(report, self.hold_delay()).await
             }
+        }
+    }
+
+    /// So that receipts that name only the provider's ID find the send. One that cannot be remembered delays nothing.
+    async fn remember(&self, provider_id: Option<&str>) {
+        let WorkerConfig { store, receipts, .. } = &self.worker.config;
+        let Some(provider_id) = provider_id.filter(|_| *receipts) else { return };
+        let remembered = receipt::remember(store, &self.envelope.draft.budget, provider_id, self.id());
+        let told = tokio::time::timeout(SETTLE_MARGIN, remembered).await;
+        if let Ok(Err(error)) = &told {
+            tracing::warn!(id = %self.id(), %error, "receipts by the provider's ID will not find this send");
+        } else if told.is_err() {
+            tracing::warn!(id = %self.id(), "receipts by the provider's ID will not find this send: no answer in time");
         }
     }
 

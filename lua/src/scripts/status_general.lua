@@ -5,6 +5,8 @@ if not known then
   -- a pause outlives the calendar
   local paused = tonumber(call('HGET', POLICY, 'paused') or 0)
   if paused > now then answer[5] = paused end
+  local compiled = call('HGET', POLICY, 'compiled') or ''
+  if #compiled >= 60 then answer[9] = sunpack('<I4', compiled, 57) end
 else
   C.unpack_header(header)
   C.load_tables()
@@ -14,6 +16,7 @@ else
   if H.paused > now then answer[5] = H.paused end
   answer[6] = H.level
   answer[7], answer[8] = C.rate_at(now_s)
+  answer[9] = H.lead
 end
 if record then
   load_record()
@@ -22,7 +25,8 @@ if record then
   local lane = r.lane == 0 and 'default' or ''
   for name, i in pairs(lane_id) do if i == r.lane then lane = name end end
   for _, v in ipairs({ r.state, r.seq, r.attempts, r.throttles, r.hops, r.cost, r.second, r.position, at, r.time, C.origin(r),
-    r.state == SENT and r.nonce or 0, lane }) do answer[#answer + 1] = v end
+    r.state == SENT and r.nonce or 0, lane,
+    call('GET', PREFIX .. 'd:' .. string.sub(KEYS[3], #PREFIX + 3)) or '' }) do answer[#answer + 1] = v end
   for _, move in ipairs(call('LRANGE', PREFIX .. 'h:' .. string.sub(KEYS[3], #PREFIX + 3), 0, -1)) do answer[#answer + 1] = move end
 end
 return answer

@@ -1,6 +1,6 @@
 //! A send's history, in words and as JSON.
 
-use sendslot_scheduler::{BoundBy, Event, SendState};
+use sendslot_scheduler::{BoundBy, Delivery, DeliveryStatus, Event, SendState};
 use serde::Serialize;
 
 use crate::instant::show;
@@ -15,6 +15,7 @@ pub(crate) enum Shown {
     Claimed { lease_ends: String },
     Called { at: String },
     Settled { at: String, state: &'static str },
+    Receipt { at: String, status: &'static str },
 }
 
 impl From<&Event> for Shown {
@@ -32,7 +33,15 @@ impl From<&Event> for Shown {
             Event::Claimed { lease_ends } => Self::Claimed { lease_ends: show(lease_ends) },
             Event::Called { at } => Self::Called { at: show(at) },
             Event::Settled { at, state } => Self::Settled { at: show(at), state: state.as_str() },
+            Event::Receipt { at, delivery } => Self::Receipt { at: show(at), status: said(delivery) },
         }
+    }
+}
+
+fn said(delivery: Delivery) -> &'static str {
+    match delivery {
+        Delivery::Delivered => DeliveryStatus::Delivered.as_str(),
+        Delivery::Undelivered => DeliveryStatus::Undelivered.as_str(),
     }
 }
 
@@ -50,6 +59,7 @@ pub(crate) fn line(event: &Event) -> String {
         Event::Settled { at, state: state @ (SendState::Sent | SendState::Cancelled) } => {
             format!("{} {}", state.as_str(), show(at))
         }
+        Event::Receipt { at, delivery } => format!("{} {} by the provider's receipt", said(delivery), show(at)),
         Event::Settled { at, state } => format!("ended {} as {}", show(at), words::ended(state)),
     }
 }
@@ -87,6 +97,10 @@ mod tests {
             (
                 Event::Settled { at: at(6), state: SendState::Failed },
                 "ended 2026-12-01T00:00:06Z as failed, and dead-lettered",
+            ),
+            (
+                Event::Receipt { at: at(8), delivery: Delivery::Undelivered },
+                "undelivered 2026-12-01T00:00:08Z by the provider's receipt",
             ),
         ] {
             assert_eq!(super::line(&event), line);

@@ -138,7 +138,7 @@ async fn status_tells_a_sends_history() {
     let desk = Desk::open("cli-history").await;
     let held = desk.hold("a", "").await;
     let status = desk.run(&["status", "now", "a"]).await.stdout;
-    assert!(status.starts_with("a: claimed, slot 20"), "{status}");
+    assert!(status.starts_with("a: sending since 20"), "{status}");
     assert!(
         status.contains("cost 1, lane default\n  booked 20") && status.contains("\n  claimed, lease ends 20"),
         "{status}"

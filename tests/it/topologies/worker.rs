@@ -38,6 +38,7 @@ async fn a_send_does_not_wait_for_the_hung_node_of_another_budget_in_its_batch()
         hold: Duration::from_secs(1),
         redis_policies: RedisPolicies::default(),
         policy_file: PolicyFile::default(),
+        receipts: false,
     };
     let mut records = vec![];
     for budget in [&hung, &other] {
