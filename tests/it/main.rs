@@ -20,6 +20,7 @@ mod poison;
 mod polling;
 mod properties;
 mod queue;
+mod receipts;
 mod secrets;
 mod topologies;
 mod torture;

@@ -1,0 +1,232 @@
+//! Takes calls from the receipts' queue and records what they say.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use futures_util::future::{join_all, select};
+use sendslot_shared::aws_sdk_sqs::Client;
+use sendslot_shared::aws_sdk_sqs::error::DisplayErrorContext;
+use sendslot_shared::aws_sdk_sqs::types::{Message, MessageSystemAttributeName};
+use sendslot_shared::receipt::{self, Recorded};
+use sendslot_shared::store::{Store, StoreError};
+
+use crate::config::Providers;
+use crate::mapping::{Mapped, Named};
+use crate::raw::RawReceipt;
+
+/// When a call comes again whose send is not known yet, by how often it came; then the queue's redrive policy ends it.
+const BACK_AFTER_S: [i32; 6] = [5, 30, 120, 600, 1800, 3600];
+/// When a call comes again that cannot be read: soon, until the redrive policy ends it.
+const UNREADABLE_BACK_AFTER_S: i32 = 5;
+/// How long a call stays hidden while it is looked at.
+const HIDDEN_S: i32 = 60;
+/// How long is waited after SQS or Redis could not be asked.
+const REST: Duration = Duration::from_secs(2);
+
+/// What a mapper has done, for metrics.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Receipts that were recorded.
+    pub recorded: u64,
+    /// Receipts that were older than the one that stands, or the same.
+    pub older: u64,
+    /// Times that a call went back since its send was not known.
+    pub unknown_send: u64,
+    /// Calls that could not be read.
+    pub unreadable: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    recorded: AtomicU64,
+    older: AtomicU64,
+    unknown_send: AtomicU64,
+    unreadable: AtomicU64,
+}
+
+/// Reads the receipts' queue. Cheap to clone; any number may run.
+#[derive(Debug, Clone)]
+pub struct Mapper {
+    store: Store,
+    sqs: Client,
+    queue_url: String,
+    providers: Arc<Providers>,
+    counts: Arc<Counts>,
+}
+
+/// What becomes of a call.
+enum Fate {
+    Done,
+    /// It comes again after so many seconds.
+    Back(i32),
+}
+
+/// Why a round ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum MapperError {
+    /// SQS could not be asked.
+    #[error("the receipts' queue could not be read: {reason}")]
+    Queue {
+        /// What the SDK says.
+        reason: String,
+    },
+    /// Redis could not be asked; the calls come again.
+    #[error(transparent)]
+    Redis(#[from] StoreError),
+}
+
+impl Mapper {
+    /// A mapper for this queue.
+    #[must_use]
+    pub fn new(store: Store, sqs: Client, queue_url: impl Into<String>, providers: Arc<Providers>) -> Self {
+        Self { store, sqs, queue_url: queue_url.into(), providers, counts: Arc::default() }
+    }
+
+    /// What this mapper and its clones have done so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        let Counts { recorded, older, unknown_send, unreadable } = &*self.counts;
+        Counters {
+            recorded: recorded.load(Relaxed),
+            older: older.load(Relaxed),
+            unknown_send: unknown_send.load(Relaxed),
+            unreadable: unreadable.load(Relaxed),
+        }
+    }
+
+    /// Works until it is told to stop; then it finishes what it has in hand. Nothing that it cannot do is lost: it comes again.
+    pub async fn run(&self, stop: impl Future<Output = ()>) {
+        let mut stop = std::pin::pin!(stop);
+        loop {
+            // receiving may be given up at any time: what came meanwhile comes again
+            let received = tokio::select! {
+                received = self.receive(Duration::from_secs(20)) => received,
+                () = &mut stop => return,
+            };
+            let ended = match received {
+                Ok(messages) => self.handle_all(messages).await.map(drop),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = ended {
+                tracing::warn!(%error, "receipts_rest");
+                let rest = std::pin::pin!(self.rest());
+                select(rest, &mut stop).await;
+            }
+        }
+    }
+
+    /// No call is taken, and none grows older, while nothing could be done with it.
+    async fn rest(&self) {
+        loop {
+            tokio::time::sleep(REST).await;
+            if self.store.check().await.is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// One receive of up to ten calls, waiting so long for them (20 s at most). Answers how many came.
+    ///
+    /// # Errors
+    /// [`MapperError`].
+    pub async fn once(&self, wait: Duration) -> Result<usize, MapperError> {
+        let messages = self.receive(wait).await?;
+        self.handle_all(messages).await
+    }
+
+    async fn receive(&self, wait: Duration) -> Result<Vec<Message>, MapperError> {
+        let request = self.sqs.receive_message().queue_url(&self.queue_url).max_number_of_messages(10);
+        let request =
+            request.wait_time_seconds(i32::try_from(wait.as_secs()).unwrap_or(20)).visibility_timeout(HIDDEN_S);
+        let count = MessageSystemAttributeName::ApproximateReceiveCount;
+        let received = request.message_system_attribute_names(count).send().await;
+        let received = received.map_err(|e| MapperError::Queue { reason: DisplayErrorContext(&e).to_string() })?;
+        Ok(received.messages.unwrap_or_default())
+    }
+
+    async fn handle_all(&self, messages: Vec<Message>) -> Result<usize, MapperError> {
+        let n = messages.len();
+        let ended = join_all(messages.iter().map(|message| self.handle(message))).await;
+        ended.into_iter().collect::<Result<Vec<()>, _>>()?;
+        Ok(n)
+    }
+
+    async fn handle(&self, message: &Message) -> Result<(), StoreError> {
+        let attributes = message.attributes.as_ref();
+        let receives = attributes
+            .and_then(|all| all.get(&MessageSystemAttributeName::ApproximateReceiveCount)?.parse().ok())
+            .unwrap_or(1_usize);
+        let (fate, error) = match self.record(message.body.as_deref().unwrap_or_default(), receives).await {
+            Ok(fate) => (fate, None),
+            Err(error) => (Fate::Back(BACK_AFTER_S[0]), Some(error)),
+        };
+        let Some(handle) = &message.receipt_handle else { return Ok(()) };
+        // what is not told to SQS comes again when it is visible
+        match fate {
+            Fate::Done => {
+                let _ = self.sqs.delete_message().queue_url(&self.queue_url).receipt_handle(handle).send().await;
+            }
+            Fate::Back(seconds) => {
+                let request = self.sqs.change_message_visibility().queue_url(&self.queue_url).receipt_handle(handle);
+                let _ = request.visibility_timeout(seconds).send().await;
+            }
+        }
+        error.map_or(Ok(()), Err)
+    }
+
+    async fn record(&self, body: &str, receives: usize) -> Result<Fate, StoreError> {
+        let unreadable = |provider: &str, reason: &str| {
+            if receives == 1 {
+                self.counts.unreadable.fetch_add(1, Relaxed);
+                tracing::warn!(provider, reason, "receipt_unreadable");
+            }
+            Ok(Fate::Back(UNREADABLE_BACK_AFTER_S))
+        };
+        let raw = match RawReceipt::from_message(body) {
+            Ok(raw) => raw,
+            Err(error) => return unreadable("", &error.to_string()),
+        };
+        let Some(provider) = self.providers.get(&raw.provider) else {
+            return unreadable(&raw.provider, "the provider is not configured here");
+        };
+        let mapped = match provider.mapping.read(&raw) {
+            Ok(mapped) => mapped,
+            Err(error) => return unreadable(&raw.provider, &error.to_string()),
+        };
+        let mut unknown = 0;
+        for event in &mapped {
+            unknown += usize::from(!self.record_one(event).await?);
+        }
+        if unknown == 0 {
+            return Ok(Fate::Done);
+        }
+        self.counts.unknown_send.fetch_add(1, Relaxed);
+        tracing::info!(provider = raw.provider, unknown, events = mapped.len(), receives, "receipt_of_unknown_send");
+        Ok(Fate::Back(BACK_AFTER_S[(receives - 1).min(BACK_AFTER_S.len() - 1)]))
+    }
+
+    /// Whether its send is known.
+    async fn record_one(&self, event: &Mapped) -> Result<bool, StoreError> {
+        let Mapped { budget, send, receipt } = event;
+        let found;
+        let id = match send {
+            Named::Ours(id) => id,
+            Named::Theirs(theirs) => match receipt::find(&self.store, budget, theirs).await? {
+                Some(id) => {
+                    found = id;
+                    &found
+                }
+                None => return Ok(false),
+            },
+        };
+        let counts = &self.counts;
+        match receipt::record(&self.store, budget, id, receipt).await? {
+            Recorded::Recorded => counts.recorded.fetch_add(1, Relaxed),
+            Recorded::Older => counts.older.fetch_add(1, Relaxed),
+            Recorded::UnknownSend => return Ok(false),
+        };
+        tracing::debug!(%id, %budget, delivery = ?receipt.delivery, "receipt");
+        Ok(true)
+    }
+}
