@@ -124,7 +124,7 @@ pub const VIRTUAL_SCRIPTS: [Script; 10] = scripts!("clock_virtual");
 
 /// All scripts with Redis' own clock, set forward or back by the microseconds in the key [`VIRTUAL_CLOCK_KEY`].
 #[cfg(feature = "virtual-clock")]
-pub const STEPPED_SCRIPTS: [Script; 8] = scripts!("clock_stepped");
+pub const STEPPED_SCRIPTS: [Script; 10] = scripts!("clock_stepped");
 
 /// The key that a virtual clock reads, or a stepped one.
 #[cfg(feature = "virtual-clock")]

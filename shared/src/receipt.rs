@@ -20,6 +20,17 @@ pub enum Delivery {
     Undelivered,
 }
 
+impl Delivery {
+    /// As people and programs read it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Delivered => "delivered",
+            Self::Undelivered => "undelivered",
+        }
+    }
+}
+
 /// A provider's word on a send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receipt {

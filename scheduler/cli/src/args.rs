@@ -66,6 +66,8 @@ pub(crate) enum Command {
     Plan(PlanArgs),
     /// Schedule sends for programs in any language: the HTTP front door.
     Serve(ServeArgs),
+    /// Read what providers say became of sends, as `serve` took it, and record it; `serve` does so itself.
+    Receipts(ReceiptsArgs),
     /// API keys of the front door.
     #[command(subcommand)]
     Key(KeyCommand),
@@ -82,12 +84,22 @@ pub(crate) struct ServeArgs {
     /// Where it listens; port 0 takes a free one [env: SENDSLOT_LISTEN] [default: 127.0.0.1:8080].
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) listen: Option<SocketAddr>,
-    /// A TOML file with the tables [serve] and [[keys]] [env: SENDSLOT_CONFIG].
+    /// A TOML file with the tables [serve], [[keys]] and [receipts.NAME] [env: SENDSLOT_CONFIG].
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Do without API keys on an address that others reach: whoever reaches it may do everything.
     #[arg(long)]
     pub(crate) no_auth: bool,
+    /// Only put receipts on their queue; `sendslot receipts` reads it elsewhere.
+    #[arg(long)]
+    pub(crate) no_receipts_mapper: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReceiptsArgs {
+    /// A TOML file with tables [receipts.NAME] [env: SENDSLOT_CONFIG].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]

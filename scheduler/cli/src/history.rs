@@ -1,6 +1,6 @@
 //! A send's history, in words and as JSON.
 
-use sendslot_scheduler::{BoundBy, Delivery, DeliveryStatus, Event, SendState};
+use sendslot_scheduler::{BoundBy, Event, SendState};
 use serde::Serialize;
 
 use crate::instant::show;
@@ -15,7 +15,7 @@ pub(crate) enum Shown {
     Claimed { lease_ends: String },
     Called { at: String },
     Settled { at: String, state: &'static str },
-    Receipt { at: String, status: &'static str },
+    Receipt { at: String, state: &'static str },
 }
 
 impl From<&Event> for Shown {
@@ -33,15 +33,8 @@ impl From<&Event> for Shown {
             Event::Claimed { lease_ends } => Self::Claimed { lease_ends: show(lease_ends) },
             Event::Called { at } => Self::Called { at: show(at) },
             Event::Settled { at, state } => Self::Settled { at: show(at), state: state.as_str() },
-            Event::Receipt { at, delivery } => Self::Receipt { at: show(at), status: said(delivery) },
+            Event::Receipt { at, delivery } => Self::Receipt { at: show(at), state: delivery.as_str() },
         }
-    }
-}
-
-fn said(delivery: Delivery) -> &'static str {
-    match delivery {
-        Delivery::Delivered => DeliveryStatus::Delivered.as_str(),
-        Delivery::Undelivered => DeliveryStatus::Undelivered.as_str(),
     }
 }
 
@@ -59,7 +52,7 @@ pub(crate) fn line(event: &Event) -> String {
         Event::Settled { at, state: state @ (SendState::Sent | SendState::Cancelled) } => {
             format!("{} {}", state.as_str(), show(at))
         }
-        Event::Receipt { at, delivery } => format!("{} {} by the provider's receipt", said(delivery), show(at)),
+        Event::Receipt { at, delivery } => format!("{} {} by the provider's receipt", delivery.as_str(), show(at)),
         Event::Settled { at, state } => format!("ended {} as {}", show(at), words::ended(state)),
     }
 }
@@ -67,7 +60,7 @@ pub(crate) fn line(event: &Event) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sendslot_scheduler::MoveReason;
+    use sendslot_scheduler::{Delivery, MoveReason};
     use sendslot_shared::time::Instant;
 
     #[test]

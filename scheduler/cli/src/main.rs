@@ -17,6 +17,7 @@ mod plan;
 mod policy_json;
 mod policy_text;
 mod quote;
+mod receipts;
 mod send;
 mod serve;
 mod status;
@@ -59,6 +60,7 @@ async fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Quote(options) => quote::run(options).await,
         Command::Plan(options) => plan::run(&options),
         Command::Serve(options) => serve::run(options).await,
+        Command::Receipts(options) => receipts::run(options).await,
         Command::Key(command) => key::run(command),
         Command::Dlq(command) => dlq::run(command).await,
         Command::Local(command) => local::run(command).await,

@@ -2,6 +2,8 @@
 
 use std::env;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use sendslot_http::config::Config;
@@ -10,15 +12,16 @@ use sendslot_scheduler::Scheduler;
 
 use crate::args::ServeArgs;
 use crate::exit::{Exit, Failure};
-use crate::output;
+use crate::{output, receipts};
 
 const DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 
 pub(crate) async fn run(args: ServeArgs) -> Result<Exit, Failure> {
-    let config = config(&args).map_err(Failure::usage)?;
+    let config = config(args.config.as_ref()).map_err(Failure::usage)?;
     let keys = config.keys().map_err(Failure::usage)?;
     let limits = config.limits().map_err(Failure::usage)?;
     let listen = listen(&args, &config).map_err(Failure::usage)?;
+    let receipts = receipts::taken(&config).await.map_err(Failure::usage)?;
     let open = args.no_auth || config.serve.no_auth.unwrap_or(false);
     if keys.is_empty() && !listen.ip().is_loopback() && !open {
         return Err(Failure::usage(anyhow!(
@@ -30,10 +33,21 @@ pub(crate) async fn run(args: ServeArgs) -> Result<Exit, Failure> {
     let scheduler = Scheduler::builder().start_without_redis().start_without_sqs();
     let scheduler = scheduler.build().await.map_err(crate::send::unusable)?;
     let server = Server::bind(listen).await?;
-    let app = sendslot_http::app(scheduler, Options { keys, limits, ..Options::default() });
+    let (stop_mapper, stopped) = tokio::sync::oneshot::channel::<()>();
+    let mapper = match receipts.as_ref().filter(|_| !args.no_receipts_mapper) {
+        Some(receipts) => Some(receipts::mapper(scheduler.store().clone(), receipts).await),
+        None => None,
+    };
+    let mapping = mapper.map(|mapper| tokio::spawn(async move { mapper.run(async { _ = stopped.await }).await }));
+    let app = sendslot_http::app(scheduler, Options { keys, limits, receipts, ..Options::default() });
     let stop = stop_signal()?;
     output::note(&format!("listening on http://{}", server.address()));
     let ended = server.run(app.clone(), sendslot_http::router(app), stop).await;
+    drop(stop_mapper);
+    if let Some(mapping) = mapping {
+        // what it has in hand comes again if it is not done
+        let _ = tokio::time::timeout(Duration::from_secs(10), mapping).await;
+    }
     match ended {
         Ended::Drained => Ok(Exit::Success),
         Ended::Cut(requests) => Err(anyhow!(
@@ -43,9 +57,10 @@ pub(crate) async fn run(args: ServeArgs) -> Result<Exit, Failure> {
     }
 }
 
-fn config(args: &ServeArgs) -> anyhow::Result<Config> {
+/// The TOML file: the one that is given, or that of SENDSLOT_CONFIG, or none.
+pub(crate) fn config(given: Option<&PathBuf>) -> anyhow::Result<Config> {
     let given =
-        args.config.clone().or_else(|| env::var_os("SENDSLOT_CONFIG").filter(|path| !path.is_empty()).map(Into::into));
+        given.cloned().or_else(|| env::var_os("SENDSLOT_CONFIG").filter(|path| !path.is_empty()).map(Into::into));
     let Some(path) = given else { return Ok(Config::default()) };
     let text = std::fs::read_to_string(&path).with_context(|| format!("{} cannot be read", path.display()))?;
     Config::parse(&text).with_context(|| path.display().to_string())
@@ -63,7 +78,7 @@ fn listen(args: &ServeArgs, config: &Config) -> anyhow::Result<SocketAddr> {
 }
 
 /// Ends when the process is told to: SIGTERM or SIGINT. A second one ends it at once.
-fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
+pub(crate) fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     Ok(async move {

@@ -32,7 +32,7 @@ struct SendShown {
     budget: String,
     id: String,
     /// `booked`, `waiting`, `sending`, `sent`, `delivered`, `undelivered`, `failed`, `expired`, `cancelled` or `unknown`.
-    status: &'static str,
+    state: &'static str,
     /// Since when; null while a worker sends it whose booking is void.
     since: Option<String>,
     /// The provider's own word, of the receipt that stands.
@@ -130,7 +130,7 @@ fn show_send(budget: &BudgetName, id: &SendId, send: SendStatus, json: bool) -> 
     let shown = SendShown {
         budget: budget.to_string(),
         id: id.to_string(),
-        status: send.status.as_str(),
+        state: send.status.as_str(),
         since: send.since.map(show),
         receipt: send.receipt.as_ref().map(|standing| standing.receipt.word.clone()),
         lane: send.lane.as_ref().map(ToString::to_string),
@@ -151,7 +151,7 @@ fn show_send(budget: &BudgetName, id: &SendId, send: SendStatus, json: bool) -> 
     let lane = shown.lane.as_deref().unwrap_or("no longer one of the policy's");
     let since = shown.since.as_ref().map(|since| format!(" since {since}")).unwrap_or_default();
     let word = shown.receipt.as_ref().map(|word| format!(" (the provider says {word:?})")).unwrap_or_default();
-    output::line(&format!("{id}: {}{since}{word}, slot {at} (in {} ms)", shown.status, shown.wait_ms));
+    output::line(&format!("{id}: {}{since}{word}, slot {at} (in {} ms)", shown.state, shown.wait_ms));
     output::line(&format!(
         "booking {}, {} attempts, {} throttles, {} hops, cost {}, lane {lane}",
         shown.seq, shown.attempts, shown.throttles, shown.hops, shown.cost

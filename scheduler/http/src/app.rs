@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use sendslot_receipts::config::Providers;
 use sendslot_scheduler::Scheduler;
+use sendslot_shared::queue::Queue;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
 use crate::coalesce::Coalescer;
@@ -27,6 +29,17 @@ pub struct Options {
     pub metrics: Option<RenderMetrics>,
     /// How single sends are put together.
     pub coalescing: Coalescing,
+    /// Whose receipts are taken, and where they are kept; `None`: nobody's.
+    pub receipts: Option<Receipts>,
+}
+
+/// Whose receipts a server takes, and where it keeps them.
+#[derive(Debug, Clone)]
+pub struct Receipts {
+    /// The providers, with their secrets.
+    pub providers: Arc<Providers>,
+    /// Where their calls wait for a mapper.
+    pub queue: Queue,
 }
 
 impl fmt::Debug for Options {

@@ -1,5 +1,6 @@
 //! Request bodies: JSON, bounded in size, memory and time.
 
+use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
 use axum::http::header;
 use http_body_util::{BodyExt as _, Limited};
@@ -33,30 +34,39 @@ impl<T: Form> FromRequest<App> for Json<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
-        let length = request.headers().get(header::CONTENT_LENGTH);
-        let length = length.and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+        let length = length(&request);
         let chunked = request.headers().contains_key(header::TRANSFER_ENCODING);
         let empty = T::MAY_BE_EMPTY && length.unwrap_or(0) == 0 && !chunked;
         if !empty && !is_json(&request) {
             let detail = "send JSON, with the header `Content-Type: application/json`";
             return Err(Problem::new(Kind::UnsupportedMediaType, detail));
         }
-        if length.is_some_and(|length| length > T::MOST) {
-            return Err(too_large(T::MOST));
-        }
-        let room = app.room(length.unwrap_or(T::MOST))?;
-        let reading = Limited::new(request.into_body(), T::MOST).collect();
-        let bytes = match tokio::time::timeout(app.options().limits.body_timeout, reading).await {
-            Ok(Ok(collected)) => collected.to_bytes(),
-            Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => return Err(too_large(T::MOST)),
-            Ok(Err(_)) => return Err(Problem::new(Kind::MalformedJson, "the body ended early")),
-            Err(_) => {
-                let detail = "the body did not arrive in time; nothing was done: send it again";
-                return Err(Problem::new(Kind::RequestTimeout, detail));
-            }
-        };
+        let (bytes, room) = bytes(request, app, T::MOST).await?;
         let json: &[u8] = if bytes.is_empty() && T::MAY_BE_EMPTY { b"{}" } else { &bytes };
         Ok(Self { value: object(json, T::WHAT)?, _room: room })
+    }
+}
+
+fn length(request: &Request) -> Option<usize> {
+    request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok())
+}
+
+/// A body of so many bytes at most, and the room that it takes.
+pub(crate) async fn bytes(request: Request, app: &App, most: usize) -> Result<(Bytes, OwnedSemaphorePermit), Problem> {
+    let length = length(&request);
+    if length.is_some_and(|length| length > most) {
+        return Err(too_large(most));
+    }
+    let room = app.room(length.unwrap_or(most))?;
+    let reading = Limited::new(request.into_body(), most).collect();
+    match tokio::time::timeout(app.options().limits.body_timeout, reading).await {
+        Ok(Ok(collected)) => Ok((collected.to_bytes(), room)),
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(too_large(most)),
+        Ok(Err(_)) => Err(Problem::new(Kind::MalformedJson, "the body ended early")),
+        Err(_) => {
+            let detail = "the body did not arrive in time; nothing was done: send it again";
+            Err(Problem::new(Kind::RequestTimeout, detail))
+        }
     }
 }
 

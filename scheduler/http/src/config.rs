@@ -1,13 +1,15 @@
 //! What `serve` reads from the TOML file.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use sendslot_receipts::config::{InvalidProvider, ProviderConfig, Providers};
 use serde::Deserialize;
 
 use crate::keys::{InvalidKey, KeyEntry, Keys};
 
-/// The tables `[serve]` and `[[keys]]`; others are not looked at.
+/// The tables `[serve]`, `[[keys]]` and `[receipts]`; others are not looked at.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct Config {
     /// `[serve]`.
@@ -16,6 +18,9 @@ pub struct Config {
     /// `[[keys]]`.
     #[serde(default)]
     pub keys: Vec<KeyEntry>,
+    /// `[receipts.NAME]`.
+    #[serde(default)]
+    pub receipts: BTreeMap<String, ProviderConfig>,
 }
 
 /// `[serve]`.
@@ -49,6 +54,9 @@ pub enum ConfigError {
     /// A key.
     #[error(transparent)]
     Key(#[from] InvalidKey),
+    /// A provider whose receipts are taken.
+    #[error(transparent)]
+    Provider(#[from] InvalidProvider),
     /// A time that is none.
     #[error("[serve] {name} = {given}: give seconds, above 0 and at most 86,400")]
     Time {
@@ -109,6 +117,14 @@ impl Config {
     /// [`ConfigError::Key`].
     pub fn keys(&self) -> Result<Keys, ConfigError> {
         Ok(Keys::new(self.keys.clone())?)
+    }
+
+    /// The providers whose receipts are taken.
+    ///
+    /// # Errors
+    /// [`ConfigError::Provider`].
+    pub fn providers(&self) -> Result<Providers, ConfigError> {
+        Ok(Providers::new(self.receipts.clone())?)
     }
 
     /// What bounds the server's work, with the defaults for what is not set.

@@ -40,7 +40,7 @@ pub mod problem;
 mod routes;
 mod server;
 
-pub use app::{App, Coalescing, Options, RenderMetrics};
+pub use app::{App, Coalescing, Options, Receipts, RenderMetrics};
 pub use passage::router;
 pub use server::{BindError, Ended, Server};
 

@@ -19,6 +19,7 @@ further members are `retry_after_s`, `would_be_at`, `max_cost` and `state` where
 
 /// The server's keys, as the document calls them.
 const KEY: &str = "api_key";
+const PROVIDER: &str = "provider_secret";
 
 /// What may go wrong with any request that has a key.
 const ALWAYS: &[Kind] = &[
@@ -55,6 +56,7 @@ fn own(operation: &str) -> &'static [Kind] {
         "quote" => &[Kind::UnknownBudget, Kind::CostTooLarge],
         "set_budget" => &[Kind::InvalidPolicy],
         "metrics" => &[Kind::NotFound],
+        "receipt" => &[Kind::QueueUnavailable],
         "budget" | "pause" | "resume" => &[Kind::UnknownBudget],
         _ => &[],
     }
@@ -77,7 +79,8 @@ pub(crate) fn complete(mut document: OpenApi) -> OpenApi {
             {
                 body.required = Some(Required::False);
             }
-            operation.security = Some(vec![SecurityRequirement::new(KEY, Vec::<String>::new())]);
+            let key = if path.starts_with("/receipts/") { PROVIDER } else { KEY };
+            operation.security = Some(vec![SecurityRequirement::new(key, Vec::<String>::new())]);
             add_problems(operation, path);
         }
     }
@@ -85,6 +88,9 @@ pub(crate) fn complete(mut document: OpenApi) -> OpenApi {
     let scheme =
         HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("An API key of `sendslot key new`"));
     components.add_security_scheme(KEY, SecurityScheme::Http(scheme.build()));
+    let secret =
+        HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("A provider's secret, of [receipts.NAME]"));
+    components.add_security_scheme(PROVIDER, SecurityScheme::Http(secret.build()));
     components.schemas.insert(Problem::name().into_owned(), Problem::schema());
     document
 }

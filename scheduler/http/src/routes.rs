@@ -4,6 +4,7 @@ mod batch;
 mod budgets;
 mod health;
 mod quote;
+mod receipts;
 mod sends;
 
 use utoipa_axum::router::OpenApiRouter;
@@ -22,6 +23,7 @@ pub(crate) fn all() -> OpenApiRouter<App> {
         .routes(routes!(budgets::get, budgets::set))
         .routes(routes!(budgets::pause))
         .routes(routes!(budgets::resume))
+        .routes(routes!(receipts::receive, receipts::confirm))
         .routes(routes!(health::alive))
         .routes(routes!(health::ready))
         .routes(routes!(health::metrics))

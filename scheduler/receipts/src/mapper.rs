@@ -101,7 +101,7 @@ impl Mapper {
         loop {
             // receiving may be given up at any time: what came meanwhile comes again
             let received = tokio::select! {
-                received = self.receive(Duration::from_secs(20)) => received,
+                received = self.receive(Duration::from_secs(10)) => received,
                 () = &mut stop => return,
             };
             let ended = match received {
@@ -126,7 +126,7 @@ impl Mapper {
         }
     }
 
-    /// One receive of up to ten calls, waiting so long for them (20 s at most). Answers how many came.
+    /// One receive of up to ten calls, waiting so long for them (10 s at most, whole seconds). Answers how many came.
     ///
     /// # Errors
     /// [`MapperError`].
@@ -138,7 +138,7 @@ impl Mapper {
     async fn receive(&self, wait: Duration) -> Result<Vec<Message>, MapperError> {
         let request = self.sqs.receive_message().queue_url(&self.queue_url).max_number_of_messages(10);
         let request =
-            request.wait_time_seconds(i32::try_from(wait.as_secs()).unwrap_or(20)).visibility_timeout(HIDDEN_S);
+            request.wait_time_seconds(i32::try_from(wait.as_secs().min(10)).unwrap_or(10)).visibility_timeout(HIDDEN_S);
         let count = MessageSystemAttributeName::ApproximateReceiveCount;
         let received = request.message_system_attribute_names(count).send().await;
         let received = received.map_err(|e| MapperError::Queue { reason: DisplayErrorContext(&e).to_string() })?;

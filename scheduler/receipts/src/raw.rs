@@ -96,8 +96,14 @@ impl RawReceipt {
     /// The query of a call without its token.
     #[must_use]
     pub fn without_token(query: &str) -> String {
-        query.split('&').filter(|pair| pair.split('=').next() != Some(TOKEN)).collect::<Vec<_>>().join("&")
+        query.split('&').filter(|pair| query_field(pair, TOKEN).is_none()).collect::<Vec<_>>().join("&")
     }
+}
+
+/// A field of a query, decoded.
+#[must_use]
+pub fn query_field(query: &str, name: &str) -> Option<String> {
+    form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
 }
 
 #[cfg(test)]

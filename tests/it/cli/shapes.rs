@@ -15,7 +15,7 @@ async fn round_trip(desk: &Desk) {
     assert_eq!(sent.code, 0, "{sent:?}");
     assert_eq!(desk.queue.len().await, 3);
     let status = desk.run(&["status", "sms", "m1", "--json"]).await;
-    assert_eq!((status.code, status.json()["status"].as_str()), (0, Some("booked")), "{status:?}");
+    assert_eq!((status.code, status.json()["state"].as_str()), (0, Some("booked")), "{status:?}");
     let cancelled = desk.run(&["cancel", "sms", "m1"]).await;
     assert_eq!(cancelled.code, 0, "{cancelled:?}");
 }

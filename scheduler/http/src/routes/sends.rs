@@ -65,6 +65,11 @@ pub(crate) struct SendView {
     id: String,
     #[schema(value_type = SendViewState)]
     state: &'static str,
+    /// Since when; while it is being sent since its slot; null when its booking is void.
+    #[schema(format = "date-time")]
+    since: Option<String>,
+    /// The provider's own word in the receipt that stands; null when none came.
+    receipt: Option<String>,
     /// The slot's instant; null when the booking is void.
     #[schema(format = "date-time")]
     at: Option<String>,
@@ -91,11 +96,14 @@ pub(crate) struct SendView {
 #[allow(dead_code, reason = "for the schema alone")]
 enum SendViewState {
     Booked,
+    Waiting,
     Sending,
     Sent,
-    Cancelled,
+    Delivered,
+    Undelivered,
     Failed,
     Expired,
+    Cancelled,
     Unknown,
 }
 
@@ -113,6 +121,8 @@ enum EventView {
     Called { at: String },
     /// It ended.
     Settled { at: String, state: &'static str },
+    /// The provider said what became of it.
+    Receipt { at: String, state: &'static str },
 }
 
 impl From<&Event> for EventView {
@@ -129,6 +139,7 @@ impl From<&Event> for EventView {
             Event::Claimed { lease_ends } => Self::Claimed { lease_ends: show(lease_ends) },
             Event::Called { at } => Self::Called { at: show(at) },
             Event::Settled { at, state } => Self::Settled { at: show(at), state: answer::state(state) },
+            Event::Receipt { at, delivery } => Self::Receipt { at: show(at), state: delivery.as_str() },
         }
     }
 }
@@ -138,7 +149,9 @@ impl SendView {
         Self {
             budget,
             id,
-            state: answer::state(send.state),
+            state: send.status.as_str(),
+            since: send.since.map(show),
+            receipt: send.receipt.as_ref().map(|standing| standing.receipt.word.clone()),
             at: send.at.map(show),
             wait_ms: u64::try_from(send.wait.as_millis()).unwrap_or(u64::MAX),
             seq: send.seq,

@@ -1,0 +1,52 @@
+//! `sendslot receipts`: reads what providers brought to the front door, and records it.
+
+use std::env;
+use std::sync::Arc;
+
+use anyhow::anyhow;
+use sendslot_http::Receipts;
+use sendslot_http::config::Config;
+use sendslot_receipts::mapper::Mapper;
+use sendslot_shared::queue::{self, Queue};
+use sendslot_shared::store::Store;
+
+use crate::args::ReceiptsArgs;
+use crate::exit::{Exit, Failure};
+use crate::{output, serve};
+
+const QUEUE: &str = "SENDSLOT_RECEIPTS_QUEUE_URL";
+
+pub(crate) async fn run(args: ReceiptsArgs) -> Result<Exit, Failure> {
+    let config = serve::config(args.config.as_ref()).map_err(Failure::usage)?;
+    let Some(receipts) = taken(&config).await.map_err(Failure::usage)? else {
+        return Err(Failure::usage(anyhow!(
+            "{QUEUE} is not set: give the URL of the queue that `sendslot serve` puts receipts on"
+        )));
+    };
+    if receipts.providers.is_empty() {
+        return Err(Failure::usage(anyhow!("no provider is configured: add [receipts.NAME] to the file of --config")));
+    }
+    let store = crate::budget::connect().await?;
+    let mapper = mapper(store, &receipts).await;
+    let stop = serve::stop_signal()?;
+    output::note(&format!("reading receipts from {}", receipts.queue.url()));
+    mapper.run(stop).await;
+    Ok(Exit::Success)
+}
+
+/// What the front door takes; `None` without a queue.
+pub(crate) async fn taken(config: &Config) -> anyhow::Result<Option<Receipts>> {
+    let providers = Arc::new(config.providers()?);
+    let Some(url) = env::var(QUEUE).ok().filter(|url| !url.is_empty()) else {
+        if !providers.is_empty() {
+            output::note(&format!("note: {QUEUE} is not set: receipts are not taken"));
+        }
+        return Ok(None);
+    };
+    let queue = Queue::new(queue::client_from_env().await, url)?;
+    Ok(Some(Receipts { providers, queue }))
+}
+
+pub(crate) async fn mapper(store: Store, receipts: &Receipts) -> Mapper {
+    Mapper::new(store, queue::client_from_env().await, receipts.queue.url(), receipts.providers.clone())
+}

@@ -1,0 +1,186 @@
+//! Receipts from the front door to `status`.
+
+use std::time::Instant;
+
+use sendslot_receipts::raw::{MAX_RECEIPT_BYTES, RawReceipt};
+use sendslot_shared::settle::Ending;
+use tokio::io::AsyncReadExt as _;
+use tokio::process::Child;
+
+use super::*;
+
+/// `printf %s secret | sha256sum`
+const CONFIG: &str = r#"
+[receipts.mail]
+preset = "sendgrid"
+sha256 = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"
+budget = "now"
+
+[receipts.sms]
+preset = "twilio"
+sha256 = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"
+"#;
+
+/// A process of `sendslot` that goes on; it ends with this.
+struct Running {
+    child: Child,
+    /// The rest of its first line on standard error after this word.
+    address: String,
+}
+
+impl Desk {
+    /// With a queue for receipts that no other test uses, and the providers `mail` and `sms`.
+    async fn with_receipts(name: &str) -> (Self, TestQueue) {
+        let queue = TestQueue::create(&format!("{name}-receipts")).await;
+        let desk = Desk::open(name).await;
+        let file = desk.folder.path().join("sendslot.toml");
+        std::fs::write(&file, CONFIG).unwrap();
+        let desk = desk.with("SENDSLOT_CONFIG", file.to_str().unwrap());
+        (desk.with("SENDSLOT_RECEIPTS_QUEUE_URL", &queue.url), queue)
+    }
+
+    async fn start(&self, args: &[&str], until: &str) -> Running {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sendslot-under-test"));
+        let kept = ["PATH", "HOME"].into_iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
+        command.args(args).env_clear().envs(kept).envs(self.env.iter().cloned()).kill_on_drop(true);
+        let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        loop {
+            let line = lines.next_line().await.unwrap().unwrap_or_else(|| panic!("it ended before it said {until:?}"));
+            if let Some((_, address)) = line.split_once(until) {
+                let address = address.trim().to_owned();
+                tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+                return Running { child, address };
+            }
+        }
+    }
+
+    async fn serve(&self, args: &[&str]) -> Running {
+        self.start(&[&["serve", "--listen", "127.0.0.1:0"], args].concat(), "listening on http://").await
+    }
+
+    /// Waits until `status` tells this state of the budget `now`'s send.
+    async fn becomes(&self, id: &str, state: &str) {
+        let give_up = Instant::now() + Duration::from_secs(60);
+        loop {
+            let json = self.run(&["status", "now", id, "--json"]).await.json();
+            if json["state"] == state {
+                return;
+            }
+            assert!(Instant::now() < give_up, "{json}");
+        }
+    }
+}
+
+impl Running {
+    /// The status and the body of an answer.
+    async fn ask(&self, method: &str, target: &str, headers: &str, body: &[u8]) -> (u16, String) {
+        let mut stream = TcpStream::connect(&self.address).await.unwrap();
+        let length = body.len();
+        let head = format!(
+            "{method} {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        // a server that has answered already may not read it all
+        let _ = stream.write_all(body).await;
+        let mut answer = vec![];
+        let _ = stream.read_to_end(&mut answer).await;
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        let status = answer.get(9..12).and_then(|digits| digits.parse().ok()).unwrap_or(0);
+        (status, answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
+    }
+
+    async fn post(&self, target: &str, body: &[u8]) -> u16 {
+        self.ask("POST", target, "", body).await.0
+    }
+}
+
+#[tokio::test]
+async fn a_receipt_is_on_the_queue_as_it_came_before_it_is_answered() {
+    let (desk, queue) = Desk::with_receipts("cli-receipts-raw").await;
+    let server = desk.serve(&["--no-receipts-mapper"]).await;
+    let bytes: Vec<u8> = (0..=255).cycle().take(100_000).collect();
+    let target = "/receipts/mail?token=secret&id=a%2Fb";
+    let (status, body) = server.ask("POST", target, "Content-Type: text/plain\r\nCookie: x\r\n", &bytes).await;
+    assert_eq!((status, body.as_str()), (204, ""));
+    let received = queue.sqs.receive_message().queue_url(&queue.url).wait_time_seconds(5).send().await.unwrap();
+    let raw = RawReceipt::from_message(received.messages.unwrap()[0].body.as_ref().unwrap()).unwrap();
+    assert_eq!((raw.provider.as_str(), raw.query.as_str(), raw.body == bytes), ("mail", "id=a%2Fb", true));
+    assert_eq!(raw.headers, BTreeMap::from([("content-type".to_owned(), "text/plain".to_owned())]));
+    // Bearer, and the password of Basic (user:secret)
+    for header in ["Authorization: Bearer secret\r\n", "Authorization: Basic dXNlcjpzZWNyZXQ=\r\n"] {
+        assert_eq!(server.ask("POST", "/receipts/sms", header, b"").await.0, 204, "{header}");
+    }
+    for (target, header) in [
+        ("/receipts/mail", ""),
+        ("/receipts/mail?token=", ""),
+        ("/receipts/mail?token=wrong", ""),
+        ("/receipts/mail?Token=secret", ""),
+        ("/receipts/mail", "Authorization: Bearer wrong\r\n"),
+        ("/receipts/mail", "Authorization: Basic !\r\n"),
+    ] {
+        let (status, body) = server.ask("POST", target, header, b"{}").await;
+        assert!(status == 401 && body.contains("?token="), "{target} {header} {status} {body}");
+    }
+    let (status, body) = server.ask("POST", "/receipts/nobody?token=secret", "", b"{}").await;
+    assert!(status == 404 && body.contains("[receipts.NAME]"), "{status} {body}");
+    assert_eq!(server.post("/receipts/mail?token=secret", &vec![0; MAX_RECEIPT_BYTES]).await, 204);
+    assert_eq!(server.post("/receipts/mail?token=secret", &vec![0; MAX_RECEIPT_BYTES + 1]).await, 413);
+    // how WhatsApp asks whether the address is wanted
+    let verify = "/receipts/mail?hub.mode=subscribe&hub.challenge=1158201444&hub.verify_token=";
+    assert_eq!(server.ask("GET", &format!("{verify}secret"), "", b"").await, (200, "1158201444".to_owned()));
+    assert_eq!(server.ask("GET", &format!("{verify}wrong"), "", b"").await.0, 401);
+    // the first one is hidden for a while, since it was received
+    let waiting = queue.depth().await.0;
+    assert_eq!(waiting, 3, "what was refused is not on the queue");
+}
+
+#[tokio::test]
+async fn receipts_make_a_send_delivered_whoever_reads_them() {
+    let (desk, _queue) = Desk::with_receipts("cli-receipts").await;
+    let event = |id: &str, event: &str, at: u64| {
+        json!([{ "event": event, "timestamp": at, "sendslot_id": id, "sg_message_id": "x.recv" }]).to_string()
+    };
+    let server = desk.serve(&["--no-receipts-mapper"]).await;
+    let held = desk.hold("a", "").await;
+    assert_eq!(server.post("/receipts/mail?token=secret", event("a", "bounce", 1_900_000_000).as_bytes()).await, 204);
+    held.settle(Ending::Sent, None).await;
+    desk.becomes("a", "sent").await;
+    // whoever took it is gone: another process reads it
+    drop(server);
+    let mapper = desk.start(&["receipts"], "reading receipts from").await;
+    desk.becomes("a", "undelivered").await;
+    drop(mapper);
+    let server = desk.serve(&[]).await;
+    assert_eq!(server.post("/receipts/mail?token=secret", event("a", "delivered", 1_900_000_060).as_bytes()).await, 204);
+    desk.becomes("a", "delivered").await;
+    let told = desk.run(&["status", "now", "a"]).await.stdout;
+    assert!(told.starts_with("a: delivered since 2030-03-17T17:47:40Z (the provider says \"delivered\")"), "{told}");
+    assert!(told.ends_with("  delivered 2030-03-17T17:47:40Z by the provider's receipt\n"), "{told}");
+    let json = desk.run(&["status", "now", "a", "--json"]).await.json();
+    let last = json["history"].as_array().unwrap().last().unwrap();
+    assert_eq!((&last["event"], &last["state"]), (&json!("receipt"), &json!("delivered")));
+    let (status, body) = server.ask("GET", "/v1/budgets/now/sends/a", "", b"").await;
+    let view: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((status, &view["state"], &view["since"]), (200, &json!("delivered"), &json!("2030-03-17T17:47:40Z")));
+}
+
+#[tokio::test]
+async fn without_a_queue_or_a_provider_receipts_are_refused_and_say_why() {
+    let (desk, _queue) = Desk::with_receipts("cli-receipts-none").await;
+    let desk = desk.without("SENDSLOT_RECEIPTS_QUEUE_URL");
+    desk.run(&["receipts"]).await.assert_fails(2, &["SENDSLOT_RECEIPTS_QUEUE_URL"]);
+    let mut server = desk.serve(&[]).await;
+    let (status, body) = server.ask("POST", "/receipts/mail?token=secret", "", b"{}").await;
+    assert!(status == 404 && body.contains("SENDSLOT_RECEIPTS_QUEUE_URL"), "{status} {body}");
+    assert!(server.child.try_wait().unwrap().is_none());
+    let file = desk.folder.path().join("sendslot.toml");
+    for (text, words) in [
+        ("[receipts.mail]\npreset = \"sendgrid\"\n", ["receipts.mail", "sha256"]),
+        ("[receipts.mail]\npreset = \"pigeon\"\n", ["line 2", "pigeon"]),
+        ("[receipts.mail]\nbudgets = \"x\"\n", ["line 2", "budgets"]),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        desk.run(&["serve", "--listen", "127.0.0.1:0"]).await.assert_fails(2, &words);
+    }
+}
