@@ -1,7 +1,7 @@
 //! The `sendslot` command as a process: round trips, exit codes, bad input.
 
-mod dlq;
 mod audit;
+mod dlq;
 mod policies;
 mod receipts;
 mod sends;

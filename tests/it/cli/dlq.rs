@@ -198,7 +198,7 @@ async fn what_sqs_moved_by_itself_goes_back_as_it_is_unless_redis_knows_that_it_
     let unknown = Envelope::first(text("mail", "unknown").check().unwrap(), 2, SystemTime::now().into());
     desk.bury_body(unknown.to_body().unwrap(), &[]).await;
     // a copy that has to say that it was sent while Redis was away
-    let report = PendingReport { nonce: 9, ending: Ending::Sent, unclaimed: true };
+    let report = PendingReport { nonce: 9, ending: Ending::Sent, unclaimed: true, called_at_us: None };
     let told = Envelope { report: Some(report), ..Envelope::unbooked(text("mail", "told").check().unwrap()) };
     desk.bury_body(told.to_body().unwrap(), &[]).await;
     let (failed, _) = desk.fail(text("mail", "failed")).await;

@@ -152,7 +152,10 @@ async fn receipts_make_a_send_delivered_whoever_reads_them() {
     desk.becomes("a", "undelivered").await;
     drop(mapper);
     let server = desk.serve(&[]).await;
-    assert_eq!(server.post("/receipts/mail?token=secret", event("a", "delivered", 1_900_000_060).as_bytes()).await, 204);
+    assert_eq!(
+        server.post("/receipts/mail?token=secret", event("a", "delivered", 1_900_000_060).as_bytes()).await,
+        204
+    );
     desk.becomes("a", "delivered").await;
     let told = desk.run(&["status", "now", "a"]).await.stdout;
     assert!(told.starts_with("a: delivered since 2030-03-17T17:47:40Z (the provider says \"delivered\")"), "{told}");
