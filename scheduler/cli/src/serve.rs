@@ -39,7 +39,8 @@ pub(crate) async fn run(args: ServeArgs) -> Result<Exit, Failure> {
         None => None,
     };
     let mapping = mapper.map(|mapper| tokio::spawn(async move { mapper.run(async { _ = stopped.await }).await }));
-    let app = sendslot_http::app(scheduler, Options { keys, limits, receipts, ..Options::default() });
+    let coalescing = config.serve.coalescing();
+    let app = sendslot_http::app(scheduler, Options { keys, limits, receipts, coalescing, ..Options::default() });
     let stop = stop_signal()?;
     output::note(&format!("listening on http://{}", server.address()));
     let ended = server.run(app.clone(), sendslot_http::router(app), stop).await;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use sendslot_receipts::config::{InvalidProvider, ProviderConfig, Providers};
 use serde::Deserialize;
 
+use crate::app::Coalescing;
 use crate::keys::{InvalidKey, KeyEntry, Keys};
 
 /// The tables `[serve]`, `[[keys]]` and `[receipts]`; others are not looked at.
@@ -43,6 +44,8 @@ pub struct ServeConfig {
     pub request_timeout_s: Option<f64>,
     /// How long requests may take that are in hand when the server is told to stop.
     pub shutdown_timeout_s: Option<f64>,
+    /// How long a single send waits for others to share its calls.
+    pub linger_ms: Option<u16>,
 }
 
 /// Why the file cannot be used.
@@ -146,6 +149,15 @@ impl Config {
             request_timeout: time("request_timeout_s", given.request_timeout_s, default.request_timeout)?,
             shutdown_timeout: time("shutdown_timeout_s", given.shutdown_timeout_s, default.shutdown_timeout)?,
         })
+    }
+}
+
+impl ServeConfig {
+    /// How single sends are put together.
+    #[must_use]
+    pub fn coalescing(&self) -> Coalescing {
+        let default = Coalescing::default();
+        Coalescing { linger: self.linger_ms.map_or(default.linger, |ms| Duration::from_millis(ms.into())), ..default }
     }
 }
 

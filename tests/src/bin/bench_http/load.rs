@@ -21,8 +21,18 @@ async fn post(client: &Client, url: &str, body: String) -> Result<(u16, String)>
     Ok((response.status().as_u16(), response.text().await?))
 }
 
-/// Each at its own instant; microseconds from there to its answer.
-pub(crate) async fn singles(front: &Front, run: u64, rate: u32, seconds: u32) -> Result<Vec<u64>> {
+/// What became of single sends.
+pub(crate) struct Singles {
+    /// Microseconds from each one's instant to its 202.
+    pub(crate) accepted: Vec<u64>,
+    /// How many had another answer.
+    pub(crate) refused: usize,
+    /// The first of these.
+    pub(crate) first_refusal: Option<String>,
+}
+
+/// Each at its own instant, whatever became of those before.
+pub(crate) async fn singles(front: &Front, run: u64, rate: u32, seconds: u32) -> Result<Singles> {
     let url = format!("{}/v1/budgets/bench/sends", front.url);
     // connections are there before the measurement
     let mut warm = JoinSet::new();
@@ -38,11 +48,15 @@ pub(crate) async fn singles(front: &Front, run: u64, rate: u32, seconds: u32) ->
         let (client, url, body) = (front.client.clone(), url.clone(), send(&format!("single-{run}-{i}")).to_string());
         requests.spawn(async move {
             let (status, text) = post(&client, &url, body).await?;
-            ensure!(status == 202, "{status}: {text}");
-            Ok(u64::try_from(at.elapsed().as_micros()).unwrap_or(u64::MAX))
+            let took = u64::try_from(at.elapsed().as_micros()).unwrap_or(u64::MAX);
+            Ok::<_, anyhow::Error>(if status == 202 { Ok(took) } else { Err(format!("{status}: {text}")) })
         });
     }
-    requests.join_all().await.into_iter().collect()
+    let answers = requests.join_all().await.into_iter().collect::<Result<Vec<_>>>()?;
+    let first_refusal = answers.iter().find_map(|answer| answer.clone().err());
+    let mut accepted: Vec<u64> = answers.iter().filter_map(|answer| answer.as_ref().ok().copied()).collect();
+    accepted.sort_unstable();
+    Ok(Singles { refused: answers.len() - accepted.len(), accepted, first_refusal })
 }
 
 /// As fast as they are answered, so many at once.
