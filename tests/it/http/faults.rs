@@ -2,34 +2,31 @@
 
 use super::*;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use sendslot_tests::port::Port;
+use tokio::sync::watch;
 
 /// A port that leads to LocalStack while its switch is on, and breaks connections while it is off.
 struct Switch {
     port: Port,
-    on: Arc<AtomicBool>,
+    on: watch::Sender<bool>,
 }
 
 impl Switch {
     async fn to_localstack(on: bool) -> Self {
         let endpoint = localstack().await.endpoint_url().to_owned();
         let address = endpoint.trim_start_matches("http://").trim_end_matches('/').to_owned();
-        let on = Arc::new(AtomicBool::new(on));
-        let switch = on.clone();
+        let (on, switch) = watch::channel(on);
         let serve = move |mut client: TcpStream| {
-            let (switch, address) = (switch.clone(), address.clone());
+            let (mut switch, address) = (switch.clone(), address.clone());
             async move {
                 let mut server = TcpStream::connect(address).await.unwrap();
-                let is_off = async {
-                    while switch.load(SeqCst) {
-                        tokio::time::sleep(Duration::from_millis(5)).await;
-                    }
-                };
                 tokio::select! {
+                    // looked at first: nothing passes once it is off
+                    biased;
+                    _ = switch.wait_for(|on| !on) => {}
                     _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
-                    () = is_off => {}
                 }
             }
         };
@@ -37,7 +34,7 @@ impl Switch {
     }
 
     fn turn(&self, on: bool) {
-        self.on.store(on, SeqCst);
+        self.on.send_replace(on);
     }
 
     fn setup(&self) -> Setup {
