@@ -104,7 +104,7 @@ pub(crate) struct ReceiptsArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeyCommand {
-    /// Make a key: prints it, once, and the lines for the configuration, which hold its hash alone.
+    /// Make a key: shows it once, on standard error, and prints the lines for the configuration, which hold its hash alone.
     New {
         /// Whose it is: for logs.
         name: String,

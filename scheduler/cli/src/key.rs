@@ -31,7 +31,8 @@ pub(crate) fn run(command: KeyCommand) -> Result<Exit, Failure> {
         output::json(&Shown { key: new.secret, name, sha256, budgets, roles, rate })?;
         return Ok(Exit::Success);
     }
-    output::line(&format!("# the key, shown this once: {}", new.secret));
+    // beside the lines, which go into a file
+    output::note(&format!("the key, shown this once: {}", new.secret));
     output::line("[[keys]]");
     // a JSON string is one of TOML as well
     output::line(&format!("name = {}", serde_json::to_string(&name)?));
