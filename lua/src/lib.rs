@@ -17,6 +17,7 @@
 //! | [`QUOTE`] | when would so many sends leave? |
 //! | [`RECEIPT`] | this is what the provider says became of a send |
 //! | [`PROVIDER_ID`] | the provider knows a send by this ID |
+//! | [`VIEW`] | what does the calendar look like around now? |
 //!
 //! Adding a script is one file with a header, one entry in [`SCRIPTS`] and one typed caller in `sendslot-shared`.
 //! A test reads the headers and holds them against the registry.
@@ -111,20 +112,26 @@ macro_rules! scripts {
                 keys: &["cal", "policy", "link"],
                 args: &["id"],
             },
+            Script {
+                name: "view",
+                source: joined!($clock, "view", "header", "grid", "view_general"),
+                keys: &["cal", "policy"],
+                args: &[],
+            },
         ]
     };
 }
 
 /// All scripts with the real clock, Redis `TIME`: the only ones that production can be given.
-pub const SCRIPTS: [Script; 10] = scripts!("clock");
+pub const SCRIPTS: [Script; 11] = scripts!("clock");
 
 /// All scripts with a virtual clock: the instant (microseconds since 1970) stands in the key [`VIRTUAL_CLOCK_KEY`].
 #[cfg(feature = "virtual-clock")]
-pub const VIRTUAL_SCRIPTS: [Script; 10] = scripts!("clock_virtual");
+pub const VIRTUAL_SCRIPTS: [Script; 11] = scripts!("clock_virtual");
 
 /// All scripts with Redis' own clock, set forward or back by the microseconds in the key [`VIRTUAL_CLOCK_KEY`].
 #[cfg(feature = "virtual-clock")]
-pub const STEPPED_SCRIPTS: [Script; 10] = scripts!("clock_stepped");
+pub const STEPPED_SCRIPTS: [Script; 11] = scripts!("clock_stepped");
 
 /// The key that a virtual clock reads, or a stepped one.
 #[cfg(feature = "virtual-clock")]
@@ -150,6 +157,8 @@ pub const QUOTE: usize = 7;
 pub const RECEIPT: usize = 8;
 /// Remembers which send the provider knows by an ID of its own.
 pub const PROVIDER_ID: usize = 9;
+/// Shows the calendar around now.
+pub const VIEW: usize = 10;
 
 #[cfg(test)]
 mod tests {
@@ -228,6 +237,7 @@ mod tests {
             (QUOTE, "quote"),
             (RECEIPT, "receipt"),
             (PROVIDER_ID, "provider_id"),
+            (VIEW, "view"),
         ] {
             assert_eq!(SCRIPTS[index].name, name);
         }

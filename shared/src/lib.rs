@@ -11,7 +11,7 @@
 //! | [`store`] | the connection to Redis and the scripts |
 //! | [`log_filter`] | which events a program logs |
 //! | [`sms`] | segments of an SMS text, for its cost |
-//! | [`reserve`], [`claim`], [`settle`], [`cancel`], [`budget`], [`quote`], [`status`], [`receipt`] | typed script calls |
+//! | [`reserve`], [`claim`], [`settle`], [`cancel`], [`budget`], [`quote`], [`status`], [`receipt`], [`view`] | typed script calls |
 //! | [`audit`] | the calls that were made, by the minute |
 //! | [`queue`] | SQS: batches, delays, errors |
 //! | [`redis_policy`], [`outage`] | what becomes of sends while Redis cannot be asked, and the alarm about it |
@@ -42,5 +42,6 @@ pub mod sms;
 pub mod status;
 pub mod store;
 pub mod time;
+pub mod view;
 
 pub use aws_sdk_sqs;

@@ -5,7 +5,9 @@ mod dlq;
 mod policies;
 mod receipts;
 mod sends;
+mod settings;
 mod shapes;
+mod top;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -65,6 +67,11 @@ impl Desk {
         run(&self.env, args, b"").await
     }
 
+    /// The same in the desk's folder.
+    async fn run_here(&self, args: &[&str]) -> Ran {
+        run_in(self.folder.path(), &self.env, args, b"").await
+    }
+
     /// Sends these lines as a file.
     async fn send(&self, lines: &[impl AsRef<[u8]>], args: &[&str]) -> Ran {
         let file = self.file(lines);
@@ -99,9 +106,13 @@ impl Desk {
 
 /// Runs `sendslot` with these variables and no others.
 async fn run(env: &[(String, String)], args: &[&str], stdin: &[u8]) -> Ran {
+    run_in(Path::new("."), env, args, stdin).await
+}
+
+async fn run_in(folder: &Path, env: &[(String, String)], args: &[&str], stdin: &[u8]) -> Ran {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sendslot-under-test"));
     let kept = ["PATH", "HOME"].into_iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
-    command.args(args).env_clear().envs(kept).envs(env.iter().cloned()).kill_on_drop(true);
+    command.args(args).current_dir(folder).env_clear().envs(kept).envs(env.iter().cloned()).kill_on_drop(true);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     let mut pipe = child.stdin.take().expect("a pipe");

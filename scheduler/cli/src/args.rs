@@ -1,10 +1,10 @@
 //! What the command line takes.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use sendslot_http::keys::Role;
 use sendslot_scheduler::plan::Prices;
 use sendslot_shared::limits::{Adaptive, Lane, Quota, RampStep};
@@ -22,11 +22,8 @@ const EXIT_CODES: &str = "Exit codes:
      or an audit found the limit exceeded
   4  the budget, the send or the dead letter is unknown
 
-Environment:
-  REDIS_URL            redis://host:port, redis+cluster://… or redis+sentinel://…; rediss for TLS
-  SENDSLOT_QUEUE_URL   a standard SQS queue
-  SENDSLOT_DLQ_URL     the dead-letter queue, for `dlq`
-  AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID …   as usual for AWS";
+Each setting is its flag, else its environment variable, else what the TOML file says: `sendslot config` shows which.
+AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID … as usual for AWS.";
 
 const AUDIT: &str = "\
 Each report of a call that was made notes the millisecond in which it began, by Redis' clock; that is kept for a day (for less above 194
@@ -55,6 +52,8 @@ pub(crate) enum Command {
     Budget(BudgetCommand),
     /// What is known of a budget, or of one of its sends and how it got there.
     Status(StatusArgs),
+    /// Watch budgets in the terminal: calendar, calls against the limit, backlog; pause and resume them.
+    Top(TopArgs),
     /// Take a send back that no worker has claimed; asking again is safe.
     Cancel(CancelArgs),
     /// When so many sends would leave if they were offered now. Nothing is booked.
@@ -67,7 +66,7 @@ pub(crate) enum Command {
     /// Schedule sends for programs in any language: the HTTP front door.
     Serve(ServeArgs),
     /// Read what providers say became of sends, as `serve` took it, and record it; `serve` does so itself.
-    Receipts(ReceiptsArgs),
+    Receipts,
     /// API keys of the front door.
     #[command(subcommand)]
     Key(KeyCommand),
@@ -77,29 +76,36 @@ pub(crate) enum Command {
     /// A stack for development: Redis and LocalStack.
     #[command(subcommand)]
     Local(LocalCommand),
+    /// All settings with their values, and where each comes from.
+    Config(ConfigArgs),
+    /// Print what completes this command in a shell.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+    /// Print the manual page.
+    Man(ManArgs),
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeArgs {
-    /// Where it listens; port 0 takes a free one [env: SENDSLOT_LISTEN] [default: 127.0.0.1:8080].
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    pub(crate) listen: Option<SocketAddr>,
-    /// A TOML file with the tables [serve], [[keys]] and [receipts.NAME] [env: SENDSLOT_CONFIG].
-    #[arg(long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
-    /// Do without API keys on an address that others reach: whoever reaches it may do everything.
-    #[arg(long)]
-    pub(crate) no_auth: bool,
     /// Only put receipts on their queue; `sendslot receipts` reads it elsewhere.
     #[arg(long)]
     pub(crate) no_receipts_mapper: bool,
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct ReceiptsArgs {
-    /// A TOML file with tables [receipts.NAME] [env: SENDSLOT_CONFIG].
-    #[arg(long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
+pub(crate) struct ConfigArgs {
+    /// One JSON document on standard output, and nothing else.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ManArgs {
+    /// Write a page for each command into this directory instead.
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -252,6 +258,19 @@ pub(crate) struct StatusArgs {
     pub(crate) budget: String,
     /// A send ID; without it, the budget's own status.
     pub(crate) id: Option<String>,
+    /// One JSON document on standard output, and nothing else.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct TopArgs {
+    /// These budgets alone [default: all].
+    #[arg(value_name = "BUDGET")]
+    pub(crate) budgets: Vec<String>,
+    /// Print one picture as text and end.
+    #[arg(long)]
+    pub(crate) once: bool,
     /// One JSON document on standard output, and nothing else.
     #[arg(long)]
     pub(crate) json: bool,

@@ -20,6 +20,7 @@ use crate::instant::show;
 use crate::output;
 use crate::plan::for_people;
 use crate::policy_text::write_duration;
+use crate::settings::Settings;
 
 use plot::Frame;
 use windows::{Above, Largest, Limits, Windows};
@@ -82,9 +83,9 @@ struct AboveShown {
     allowed: u64,
 }
 
-pub(crate) async fn run(args: AuditArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(args: AuditArgs, settings: &Settings) -> Result<Exit, Failure> {
     let name = BudgetName::new(&args.budget).map_err(Failure::usage)?;
-    let store = crate::budget::connect().await?;
+    let store = settings.store().await?;
     let Some((_, policy)) = budget::get(&store, &name).await? else { return Err(crate::budget::unknown(&name)) };
     let now = status::budget_status(&store, &name).await?.now;
     let to = args.to.unwrap_or_else(|| now.plus(std::time::Duration::from_millis(1)));

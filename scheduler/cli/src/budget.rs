@@ -12,10 +12,11 @@ use crate::args::{BudgetCommand, BudgetSetArgs, OnUnknownArg};
 use crate::exit::{Exit, Failure};
 use crate::policy_json::shown;
 use crate::policy_text::{self, Given};
+use crate::settings::Settings;
 use crate::{instant, output, words};
 
-pub(crate) async fn run(command: BudgetCommand) -> Result<Exit, Failure> {
-    let store = connect().await?;
+pub(crate) async fn run(command: BudgetCommand, settings: &Settings) -> Result<Exit, Failure> {
+    let store = settings.store().await?;
     match command {
         BudgetCommand::Set(args) => set(&store, *args).await,
         BudgetCommand::Get { name, json } => get(&store, &name, json).await,
@@ -23,18 +24,6 @@ pub(crate) async fn run(command: BudgetCommand) -> Result<Exit, Failure> {
         BudgetCommand::Pause { name, rest, json } => pause(&store, &name, rest, json).await,
         BudgetCommand::Resume { name, json } => resume(&store, &name, json).await,
     }
-}
-
-/// The store that `REDIS_URL` names.
-pub(crate) async fn connect() -> Result<Store, Failure> {
-    let url = std::env::var("REDIS_URL").map_err(|_| {
-        Failure::usage(anyhow::anyhow!(
-            "REDIS_URL is not set: give redis://host:port, or run `sendslot local up` first"
-        ))
-    })?;
-    let store = Store::new(&url).map_err(Failure::usage)?;
-    store.check().await?;
-    Ok(store)
 }
 
 /// A budget without a policy.

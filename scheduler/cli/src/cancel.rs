@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::args::CancelArgs;
 use crate::exit::{Exit, Failure};
+use crate::settings::Settings;
 use crate::{output, words};
 
 /// What became of a cancellation, as `--json` shows it.
@@ -20,10 +21,10 @@ struct Shown {
     ended_as: Option<&'static str>,
 }
 
-pub(crate) async fn run(args: CancelArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(args: CancelArgs, settings: &Settings) -> Result<Exit, Failure> {
     let budget = BudgetName::new(&args.budget).map_err(Failure::usage)?;
     let id = SendId::new(&args.id).map_err(Failure::usage)?;
-    let store = crate::budget::connect().await?;
+    let store = settings.store().await?;
     let answer = cancel::cancel(&store, &budget, &id).await?;
     if args.json {
         let (result, ended_as) = (name(answer), state(answer).map(SendState::as_str));

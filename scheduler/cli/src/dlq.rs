@@ -11,12 +11,13 @@ mod show;
 pub(crate) use args::DlqCommand;
 
 use crate::exit::{Exit, Failure};
+use crate::settings::Settings;
 
-pub(crate) async fn run(command: DlqCommand) -> Result<Exit, Failure> {
+pub(crate) async fn run(command: DlqCommand, settings: &Settings) -> Result<Exit, Failure> {
     match command {
-        DlqCommand::List(args) => list::run(args).await,
-        DlqCommand::Show(args) => show::run(args).await,
-        DlqCommand::Redrive(args) => redrive::run(args).await,
-        DlqCommand::Purge(args) => purge::run(args).await,
+        DlqCommand::List(args) => list::run(args, settings).await,
+        DlqCommand::Show(args) => show::run(args, settings).await,
+        DlqCommand::Redrive(args) => redrive::run(args, settings).await,
+        DlqCommand::Purge(args) => purge::run(args, settings).await,
     }
 }

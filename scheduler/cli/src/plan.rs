@@ -241,7 +241,7 @@ fn shown(input: &PlanInput, plan: &Plan, cost: Option<price::Shown>) -> Shown {
 }
 
 /// Three decimals at most, and no more than it has; small numbers keep three digits.
-fn number(x: f64) -> String {
+pub(crate) fn number(x: f64) -> String {
     let decimals = if x > 0.0 && x < 1.0 { 2 - x.log10().floor() as i32 } else { 3 };
     let text = format!("{x:.*}", usize::try_from(decimals).unwrap_or(3));
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

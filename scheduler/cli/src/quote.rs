@@ -12,6 +12,7 @@ use crate::args::QuoteArgs;
 use crate::exit::{Exit, Failure};
 use crate::instant::show;
 use crate::plan::for_people;
+use crate::settings::Settings;
 use crate::{output, words};
 
 /// A quote as `--json` shows it; instants are RFC 3339 in UTC.
@@ -42,11 +43,11 @@ struct HourShown {
     sends: u32,
 }
 
-pub(crate) async fn run(args: QuoteArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(args: QuoteArgs, settings: &Settings) -> Result<Exit, Failure> {
     let budget = BudgetName::new(&args.budget).map_err(Failure::usage)?;
     let lane = args.lane.map_or_else(|| Ok(LaneName::default()), LaneName::new).map_err(Failure::usage)?;
     let request = QuoteRequest { sends: args.sends, lane, cost: args.cost, not_before: args.not_before };
-    let store = crate::budget::connect().await?;
+    let store = settings.store().await?;
     let quote = quote::quote(&store, &budget, &request).await.map_err(|error| match error {
         QuoteError::UnknownBudget => crate::budget::unknown(&budget),
         QuoteError::Store(error) => error.into(),

@@ -1,6 +1,5 @@
 //! `sendslot receipts`: reads what providers brought to the front door, and records it.
 
-use std::env;
 use std::sync::Arc;
 
 use anyhow::anyhow;
@@ -10,15 +9,15 @@ use sendslot_receipts::mapper::Mapper;
 use sendslot_shared::queue::{self, Queue};
 use sendslot_shared::store::Store;
 
-use crate::args::ReceiptsArgs;
 use crate::exit::{Exit, Failure};
+use crate::settings::Settings;
 use crate::{output, serve};
 
 const QUEUE: &str = "SENDSLOT_RECEIPTS_QUEUE_URL";
 
-pub(crate) async fn run(args: ReceiptsArgs) -> Result<Exit, Failure> {
-    let config = serve::config(args.config.as_ref()).map_err(Failure::usage)?;
-    let Some(receipts) = taken(&config).await.map_err(Failure::usage)? else {
+pub(crate) async fn run(settings: &Settings) -> Result<Exit, Failure> {
+    let config = serve::config(settings)?;
+    let Some(receipts) = taken(&config, settings).await.map_err(Failure::usage)? else {
         return Err(Failure::usage(anyhow!(
             "{QUEUE} is not set: give the URL of the queue that `sendslot serve` puts receipts on"
         )));
@@ -26,7 +25,7 @@ pub(crate) async fn run(args: ReceiptsArgs) -> Result<Exit, Failure> {
     if receipts.providers.is_empty() {
         return Err(Failure::usage(anyhow!("no provider is configured: add [receipts.NAME] to the file of --config")));
     }
-    let store = crate::budget::connect().await?;
+    let store = settings.store().await?;
     let mapper = mapper(store, &receipts).await;
     let stop = serve::stop_signal()?;
     output::note(&format!("reading receipts from {}", receipts.queue.url()));
@@ -35,9 +34,9 @@ pub(crate) async fn run(args: ReceiptsArgs) -> Result<Exit, Failure> {
 }
 
 /// What the front door takes; `None` without a queue.
-pub(crate) async fn taken(config: &Config) -> anyhow::Result<Option<Receipts>> {
+pub(crate) async fn taken(config: &Config, settings: &Settings) -> anyhow::Result<Option<Receipts>> {
     let providers = Arc::new(config.providers()?);
-    let Some(url) = env::var(QUEUE).ok().filter(|url| !url.is_empty()) else {
+    let Some(url) = settings.get("receipts_queue_url") else {
         if !providers.is_empty() {
             output::note(&format!("note: {QUEUE} is not set: receipts are not taken"));
         }

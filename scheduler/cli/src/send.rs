@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use futures_util::{Stream, StreamExt as _, stream};
 use indicatif::{ProgressBar, ProgressStyle};
-use sendslot_scheduler::{ConfigError, Message, QueueError, Refusal, ScheduleError, Scheduled, Scheduler};
+use sendslot_scheduler::{ConfigError, Message, QueueError, Refusal, ScheduleError, Scheduled};
 use sendslot_shared::budget;
 use sendslot_shared::id::BudgetName;
 use serde::Serialize;
@@ -16,6 +16,7 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, BufReader
 
 use crate::args::SendArgs;
 use crate::exit::{Exit, Failure};
+use crate::settings::Settings;
 use crate::{jsonl, output, words};
 
 /// What became of a file, as `--json` shows it.
@@ -83,14 +84,14 @@ fn lock(reading: &Shared) -> std::sync::MutexGuard<'_, Reading> {
     reading.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub(crate) async fn run(args: SendArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(args: SendArgs, settings: &Settings) -> Result<Exit, Failure> {
     let name = BudgetName::new(&args.budget).map_err(Failure::usage)?;
     let (lines, size) = open(&args.file).await.map_err(Failure::usage)?;
-    let known = budget::get(&crate::budget::connect().await?, &name).await?;
+    let known = budget::get(&settings.store().await?, &name).await?;
     if known.is_none() {
         return Err(crate::budget::unknown(&name));
     }
-    let scheduler = Scheduler::from_env().await.map_err(unusable)?;
+    let scheduler = settings.scheduler()?.build().await.map_err(unusable)?;
     let began = Instant::now();
     let (reading, bar) = (Shared::default(), progress(size));
     let messages = messages(lines, &args, reading.clone(), bar.clone());

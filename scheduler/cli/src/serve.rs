@@ -1,28 +1,24 @@
 //! `sendslot serve`: the HTTP front door.
 
-use std::env;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::anyhow;
 use sendslot_http::config::Config;
 use sendslot_http::{Ended, Options, Server};
-use sendslot_scheduler::Scheduler;
 
 use crate::args::ServeArgs;
 use crate::exit::{Exit, Failure};
+use crate::settings::Settings;
 use crate::{output, receipts};
 
-const DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
-
-pub(crate) async fn run(args: ServeArgs) -> Result<Exit, Failure> {
-    let config = config(args.config.as_ref()).map_err(Failure::usage)?;
+pub(crate) async fn run(args: ServeArgs, settings: &Settings) -> Result<Exit, Failure> {
+    let config = config(settings)?;
     let keys = config.keys().map_err(Failure::usage)?;
     let limits = config.limits().map_err(Failure::usage)?;
-    let listen = listen(&args, &config).map_err(Failure::usage)?;
-    let receipts = receipts::taken(&config).await.map_err(Failure::usage)?;
-    let open = args.no_auth || config.serve.no_auth.unwrap_or(false);
+    let listen: SocketAddr = settings.parsed("serve.listen")?;
+    let receipts = receipts::taken(&config, settings).await.map_err(Failure::usage)?;
+    let open: bool = settings.parsed("serve.no_auth")?;
     if keys.is_empty() && !listen.ip().is_loopback() && !open {
         return Err(Failure::usage(anyhow!(
             "{listen} can be reached by others, and there are no API keys: put the lines of `sendslot key new NAME` into the \
@@ -30,7 +26,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<Exit, Failure> {
         )));
     }
     // Redis and SQS may come later: until then it is not ready
-    let scheduler = Scheduler::builder().start_without_redis().start_without_sqs();
+    let scheduler = settings.scheduler()?.start_without_redis().start_without_sqs();
     let scheduler = scheduler.build().await.map_err(crate::send::unusable)?;
     let server = Server::bind(listen).await?;
     let (stop_mapper, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -58,24 +54,13 @@ pub(crate) async fn run(args: ServeArgs) -> Result<Exit, Failure> {
     }
 }
 
-/// The TOML file: the one that is given, or that of SENDSLOT_CONFIG, or none.
-pub(crate) fn config(given: Option<&PathBuf>) -> anyhow::Result<Config> {
-    let given =
-        given.cloned().or_else(|| env::var_os("SENDSLOT_CONFIG").filter(|path| !path.is_empty()).map(Into::into));
-    let Some(path) = given else { return Ok(Config::default()) };
-    let text = std::fs::read_to_string(&path).with_context(|| format!("{} cannot be read", path.display()))?;
-    Config::parse(&text).with_context(|| path.display().to_string())
-}
-
-fn listen(args: &ServeArgs, config: &Config) -> anyhow::Result<SocketAddr> {
-    let variable = match env::var("SENDSLOT_LISTEN") {
-        Ok(text) if !text.is_empty() => {
-            let wrong = || format!("SENDSLOT_LISTEN={text:?} is no address: give 127.0.0.1:8080");
-            Some(text.parse().with_context(wrong)?)
-        }
-        _ => None,
-    };
-    Ok(args.listen.or(variable).or(config.serve.listen).unwrap_or(DEFAULT))
+/// What the TOML file says of the front door.
+pub(crate) fn config(settings: &Settings) -> Result<Config, Failure> {
+    Ok(Config {
+        serve: settings.section("serve")?.unwrap_or_default(),
+        keys: settings.section("keys")?.unwrap_or_default(),
+        receipts: settings.section("receipts")?.unwrap_or_default(),
+    })
 }
 
 /// Ends when the process is told to: SIGTERM or SIGINT. A second one ends it at once.

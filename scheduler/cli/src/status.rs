@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::args::StatusArgs;
 use crate::exit::{Exit, Failure};
 use crate::instant::show;
+use crate::settings::Settings;
 use crate::{history, output, words};
 
 #[derive(Debug, Serialize)]
@@ -48,10 +49,10 @@ struct SendShown {
     history: Vec<history::Shown>,
 }
 
-pub(crate) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(args: StatusArgs, settings: &Settings) -> Result<Exit, Failure> {
     let budget = BudgetName::new(&args.budget).map_err(Failure::usage)?;
     let id = args.id.map(SendId::new).transpose().map_err(Failure::usage)?;
-    let store = crate::budget::connect().await?;
+    let store = settings.store().await?;
     match id {
         None => show_budget(&store, &budget, args.json).await,
         Some(id) => match status::status(&store, &budget, &id).await? {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use sendslot_receipts::config::{InvalidProvider, ProviderConfig, Providers};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::app::Coalescing;
 use crate::keys::{InvalidKey, KeyEntry, Keys};
@@ -25,7 +25,7 @@ pub struct Config {
 }
 
 /// `[serve]`.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServeConfig {
     /// Where it listens.

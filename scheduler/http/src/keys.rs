@@ -54,7 +54,7 @@ impl std::str::FromStr for Role {
 }
 
 /// A key as the configuration holds it: a table of `[[keys]]`.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyEntry {
     /// Whose it is: for logs.

@@ -20,6 +20,7 @@
 //! | `body`, [`content`], `canonical` | JSON bodies, and what a send is in JSON |
 //! | `answer`, [`problem`] | the engine's answers as HTTP's, RFC 9457 |
 //! | `coalesce` | single sends that arrive together share calls |
+//! | [`calendar`], `page` | a budget's calendar around now, in JSON and for people |
 //! | `passage` | what each request passes: its log line, bounds, panics |
 //! | `server`, [`config`] | connections and their bounds; the tables of the TOML file |
 
@@ -27,6 +28,7 @@ mod access;
 mod answer;
 mod app;
 mod body;
+pub mod calendar;
 mod canonical;
 mod coalesce;
 pub mod config;
@@ -34,6 +36,7 @@ pub mod content;
 pub mod instant;
 pub mod keys;
 mod openapi;
+mod page;
 mod passage;
 mod policy_view;
 pub mod problem;

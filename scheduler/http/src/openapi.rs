@@ -57,7 +57,7 @@ fn own(operation: &str) -> &'static [Kind] {
         "set_budget" => &[Kind::InvalidPolicy],
         "metrics" => &[Kind::NotFound],
         "receipt" => &[Kind::QueueUnavailable],
-        "budget" | "pause" | "resume" => &[Kind::UnknownBudget],
+        "budget" | "calendar" | "pause" | "resume" => &[Kind::UnknownBudget],
         _ => &[],
     }
 }

@@ -7,19 +7,21 @@ use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
 use futures_util::FutureExt as _;
 use utoipa_swagger_ui::SwaggerUi;
 
 use crate::access::KeyName;
 use crate::app::App;
 use crate::problem::{Kind, Problem};
-use crate::{openapi, routes};
+use crate::{openapi, page, routes};
 
-/// All routes, with the OpenAPI document at `/openapi.json` and a page for people at `/docs`.
+/// All routes, with the live view at `/`, the OpenAPI document at `/openapi.json` and a page for people at `/docs`.
 pub fn router(app: App) -> Router {
     let (routes, document) = routes::all().split_for_parts();
     let document = openapi::complete(document);
     routes
+        .route("/", get(page::page))
         .merge(SwaggerUi::new("/docs").url("/openapi.json", document))
         .fallback(async || Problem::new(Kind::NotFound, "the page /docs lists the paths"))
         .method_not_allowed_fallback(async || {

@@ -2,6 +2,7 @@
 
 mod batch;
 mod budgets;
+mod calendar;
 mod health;
 mod quote;
 mod receipts;
@@ -21,6 +22,7 @@ pub(crate) fn all() -> OpenApiRouter<App> {
         .routes(routes!(quote::quote))
         .routes(routes!(budgets::list))
         .routes(routes!(budgets::get, budgets::set))
+        .routes(routes!(calendar::calendar))
         .routes(routes!(budgets::pause))
         .routes(routes!(budgets::resume))
         .routes(routes!(receipts::receive, receipts::confirm))

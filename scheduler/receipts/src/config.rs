@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use sendslot_shared::id::BudgetName;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::mapping::Mapping;
 pub use crate::preset::Preset;
 
 /// How a body is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Format {
     /// JSON, whatever its content type says.
@@ -22,7 +22,7 @@ pub enum Format {
 
 /// `[receipts.NAME]`. A place is a JSON pointer into one event (`/a/b`; `*` for each element, `name=value` for the elements that
 /// have it), or the name of a form's field, or `query:name`; of several the first that is there counts.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ProviderConfig {
     /// A provider whose webhook is known; the other settings go over its own.

@@ -1,11 +1,11 @@
 //! Mappings of providers whose webhooks are public.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::config::{Format, ProviderConfig};
 
 /// A provider whose webhook is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Preset {
     /// SendGrid's Event Webhook: our IDs as custom arguments `sendslot_id` and `sendslot_budget`, else `sg_message_id`, whose

@@ -141,8 +141,8 @@ async fn what_keeps_it_from_starting_is_said() {
     assert(serve(&env, &["--listen", "0.0.0.0:0"]).await, 2, &["0.0.0.0:0", "key new", "--no-auth"]);
     // its file
     for (text, words) in [
-        ("[serve]\nport = 1\n", ["line 2", "port"]),
-        ("[serve\n", ["line 1", "sendslot.toml"]),
+        ("[serve]\nport = 1\n", ["sendslot.toml:2", "port"]),
+        ("[serve\n", ["sendslot.toml:1", ""]),
         ("[[keys]]\nname = \"a\"\nsha256 = \"00\"\nbudgets = []\nroles = []\n", ["\"a\"", "SHA-256"]),
         ("[serve]\nbody_timeout_s = -1\n", ["body_timeout_s", "seconds"]),
     ] {

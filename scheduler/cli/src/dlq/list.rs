@@ -7,6 +7,7 @@ use super::letter::{Shown, age, plain};
 use super::shelf;
 use crate::exit::{Exit, Failure};
 use crate::output;
+use crate::settings::Settings;
 
 /// The list as `--json` shows it.
 #[derive(Debug, Serialize)]
@@ -18,9 +19,9 @@ struct List {
     complete: bool,
 }
 
-pub(crate) async fn run(args: ListArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(args: ListArgs, settings: &Settings) -> Result<Exit, Failure> {
     let json = args.reading.json;
-    let list = shelf::with(args.reading.visibility, async |shelf| {
+    let list = shelf::with(settings, args.reading.visibility, async |shelf| {
         let mut left = args.filters.limit.unwrap_or(u64::MAX);
         let (mut letters, mut listed) = (vec![], 0_usize);
         loop {

@@ -7,6 +7,7 @@ use super::args::PurgeArgs;
 use super::shelf;
 use crate::exit::{Exit, Failure};
 use crate::output;
+use crate::settings::Settings;
 
 /// What was deleted, as `--json` shows it.
 #[derive(Debug, Default, Serialize)]
@@ -18,8 +19,8 @@ struct Report {
     complete: bool,
 }
 
-pub(crate) async fn run(args: PurgeArgs) -> Result<Exit, Failure> {
-    let report = shelf::with(args.reading.visibility, async |shelf| {
+pub(crate) async fn run(args: PurgeArgs, settings: &Settings) -> Result<Exit, Failure> {
+    let report = shelf::with(settings, args.reading.visibility, async |shelf| {
         let mut left = args.filters.limit.unwrap_or(u64::MAX);
         let mut report = Report::default();
         loop {

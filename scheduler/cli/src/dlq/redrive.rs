@@ -15,6 +15,7 @@ use super::args::RedriveArgs;
 use super::letter::{Letter, RECEIVED_TOO_OFTEN, plain};
 use super::shelf::{self, Shelf};
 use crate::exit::{Exit, Failure};
+use crate::settings::Settings;
 use crate::{output, words};
 
 /// What became of the dead letters, as `--json` shows it.
@@ -67,11 +68,11 @@ enum Fate {
     Broken(ScheduleError),
 }
 
-pub(crate) async fn run(args: RedriveArgs) -> Result<Exit, Failure> {
-    let scheduler = Scheduler::from_env().await.map_err(crate::send::unusable)?;
+pub(crate) async fn run(args: RedriveArgs, settings: &Settings) -> Result<Exit, Failure> {
+    let scheduler = settings.scheduler()?.build().await.map_err(crate::send::unusable)?;
     let began = Instant::now();
     let mut report = Report::default();
-    let worked = shelf::with(args.reading.visibility, async |shelf| {
+    let worked = shelf::with(settings, args.reading.visibility, async |shelf| {
         let mut left = args.filters.limit.unwrap_or(u64::MAX);
         let worked = loop {
             let letters = match shelf.next(&args.filters, &mut left).await {

@@ -19,6 +19,7 @@ use super::args::Filters;
 use super::letter::Letter;
 use crate::exit::{Exit, Failure};
 use crate::output;
+use crate::settings::Settings;
 
 /// Nothing came for this long: the queue has no more.
 const EMPTY_AFTER_S: i32 = 2;
@@ -42,10 +43,11 @@ pub(super) struct Shelf {
 
 /// Runs a command's work on the queue, and gives back what is left of it, whatever came of the work.
 pub(super) async fn with<T>(
+    settings: &Settings,
     visibility: Duration,
     work: impl AsyncFnOnce(&mut Shelf) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let mut shelf = Shelf::open(visibility).await?;
+    let mut shelf = Shelf::open(settings, visibility).await?;
     let done = work(&mut shelf).await;
     shelf.bar.finish_and_clear();
     if let Err(error) = shelf.give_back().await {
@@ -61,13 +63,9 @@ pub(super) async fn with<T>(
 }
 
 impl Shelf {
-    async fn open(visibility: Duration) -> Result<Self, Failure> {
-        let variable = |name| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
-        let Some(url) = variable("SENDSLOT_DLQ_URL") else {
-            let what = "SENDSLOT_DLQ_URL is not set: give the URL of the dead-letter queue";
-            return Err(Failure::usage(anyhow!(what)));
-        };
-        if variable("SENDSLOT_QUEUE_URL").as_ref() == Some(&url) {
+    async fn open(settings: &Settings, visibility: Duration) -> Result<Self, Failure> {
+        let url = settings.need("dlq_url")?.to_owned();
+        if settings.get("queue_url") == Some(url.as_str()) {
             let what = "SENDSLOT_DLQ_URL is the same as SENDSLOT_QUEUE_URL: give the URL of the dead-letter queue";
             return Err(Failure::usage(anyhow!(what)));
         }

@@ -9,6 +9,7 @@ use super::letter::{Letter, Shown, age, plain};
 use super::shelf;
 use crate::exit::{Exit, Failure};
 use crate::output;
+use crate::settings::Settings;
 
 /// A dead letter as `--json` shows it, with its payload if that was asked for: as text, or else in base64.
 #[derive(Debug, Serialize)]
@@ -21,9 +22,9 @@ struct Whole {
     payload_base64: Option<String>,
 }
 
-pub(crate) async fn run(args: ShowArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(args: ShowArgs, settings: &Settings) -> Result<Exit, Failure> {
     let filters = Filters { id: Some(args.id.clone()), budget: args.budget.clone(), ..Filters::default() };
-    let letters = shelf::with(args.reading.visibility, async |shelf| {
+    let letters = shelf::with(settings, args.reading.visibility, async |shelf| {
         let (mut letters, mut left) = (vec![], u64::MAX);
         loop {
             let some = shelf.next(&filters, &mut left).await?;

@@ -86,7 +86,7 @@ async fn view(app: &App, name: &BudgetName) -> Result<Option<BudgetView>, Proble
     BudgetView::new(name, (version, &policy), &known).map(Some)
 }
 
-fn unknown(name: &BudgetName) -> Problem {
+pub(super) fn unknown(name: &BudgetName) -> Problem {
     let detail = format!("set one with PUT /v1/budgets/{name}, or `sendslot budget set {name} --limit UNITS`");
     Problem::new(Kind::UnknownBudget, detail)
 }

@@ -1,0 +1,18 @@
+-- view: the calendar of a budget around now, for people who look at it; read only. What it reads is bounded, however long the
+-- backlog is.
+--
+-- KEYS[1] cal: string, the budget's calendar; TTL past its last booked second
+-- KEYS[2] policy: hash, the budget's policy; no TTL
+-- Derived keys: lu:<lane>, holes and pre as in reserve, au:<minute> and en:<minute> as in settle
+--
+-- Returns: {known, now, from, num, den, full_num, full_den, headroom, per, level, adaptive, cool, paused, booked_until, waiting,
+--   overdue, capacity, booked, urgent, calls 1, calls 2, endings 1, endings 2, lanes}
+--   known 0 (and now alone): no policy; now: us since 1970; from: the first second, 60 s before now, of SECONDS that are told;
+--   num/den: units per second that are booked now; full_num/full_den: without the adaptive rate; headroom: text; per: the window
+--   (ms); level of the adaptive rate, of 20; adaptive 1: it has one; cool, paused, booked_until: ends of the cooldown, of the
+--   pause and of the last booked second, us since 1970, 0: none; waiting: units booked from this second on, -1: more than
+--   WAITING seconds of them; overdue: when no call was made in this minute and the last one, the first booked second since the
+--   last minute (of an hour) with one, s since 1970, 0: none; capacity, booked, urgent: strings, u32 a second; urgent: units of
+--   preempting lanes; calls, endings: au:<minute> and en:<minute> (name, value, …) of the last minute and of this one; lanes:
+--   name, flags (1: preempts), units booked (string as above, empty: not known since it holds no share) of each in turn
+local PAST, SECONDS, WAITING, HOLES_READ = 60, 180, 900, 20000
