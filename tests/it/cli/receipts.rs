@@ -180,8 +180,8 @@ async fn without_a_queue_or_a_provider_receipts_are_refused_and_say_why() {
     let file = desk.folder.path().join("sendslot.toml");
     for (text, words) in [
         ("[receipts.mail]\npreset = \"sendgrid\"\n", ["receipts.mail", "sha256"]),
-        ("[receipts.mail]\npreset = \"pigeon\"\n", ["line 2", "pigeon"]),
-        ("[receipts.mail]\nbudgets = \"x\"\n", ["line 2", "budgets"]),
+        ("[receipts.mail]\npreset = \"pigeon\"\n", ["sendslot.toml:2", "pigeon"]),
+        ("[receipts.mail]\nbudgets = \"x\"\n", ["sendslot.toml:2", "budgets"]),
     ] {
         std::fs::write(&file, text).unwrap();
         desk.run(&["serve", "--listen", "127.0.0.1:0"]).await.assert_fails(2, &words);

@@ -86,8 +86,7 @@ impl Screen {
     async fn ends(mut self) -> String {
         tokio::time::timeout(LONG, self.child.wait()).await.expect("it ends").unwrap();
         self.reader.await.unwrap();
-        let text = self.shown.lock().unwrap().clone();
-        text
+        self.shown.lock().unwrap().clone()
     }
 }
 

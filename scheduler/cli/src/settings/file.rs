@@ -134,7 +134,7 @@ impl Kind {
 
 /// `invalid type: string "hunter2", expected u16` quotes the value: only what is expected is kept.
 fn without_value(message: &str) -> String {
-    let quoting = ["invalid type", "invalid value", "invalid length", "unknown variant"];
+    let quoting = ["invalid type", "invalid value", "invalid length"];
     let Some(kind) = quoting.iter().find(|kind| message.starts_with(**kind)) else { return message.to_owned() };
     match message.rsplit_once(", expected ") {
         Some((_, expected)) => format!("{kind}, expected {}", expected.lines().next().unwrap_or_default()),
