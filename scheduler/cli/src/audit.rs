@@ -234,7 +234,7 @@ fn lines(shown: &Shown, windows: &Windows, policy: &Policy) -> Vec<String> {
         row("", format!("and {hidden} more such stretches"));
     }
     if let Some(part) = shown.utilisation {
-        let scheduled = policy.headroom.get() * 100.0;
+        let scheduled = (policy.headroom.get() * 1e4).round() / 1e2;
         row("utilisation", format!("{:.2}% of the limit ({scheduled}% is scheduled)", part * 100.0));
     }
     let endings: Vec<String> = shown.endings.iter().map(|(outcome, calls)| format!("{calls} {outcome}")).collect();

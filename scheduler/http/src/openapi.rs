@@ -74,7 +74,7 @@ pub(crate) fn complete(mut document: OpenApi) -> OpenApi {
             if path == "/healthz" || path == "/readyz" {
                 continue;
             }
-            if let (Some("pause"), Some(RefOr::T(body))) =
+            if let (Some("pause" | "receipt"), Some(RefOr::T(body))) =
                 (operation.operation_id.as_deref(), &mut operation.request_body)
             {
                 body.required = Some(Required::False);

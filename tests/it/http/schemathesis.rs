@@ -18,15 +18,20 @@ include-operation-id = "schedule_batch"
 checks.negative_data_rejection.expected-statuses = ["200", "400", "401", "403", "404", "405", "413", "415", "422", "503"]
 "#;
 
-/// The same, always with the budget that has a policy.
-const PINNED: &str = "[parameters]\n\"path.budget\" = \"sms\"\n";
+/// The same, always with the budget that has a policy, and the provider that may bring receipts.
+const PINNED: &str = "[parameters]\n\"path.budget\" = \"sms\"\n\"path.provider\" = \"mail\"\n";
 
 #[tokio::test]
 async fn every_answer_is_as_the_openapi_document_says() {
     let key = "ssk_schemathesis";
     let roles = r#"roles = ["send", "read", "manage"]"#;
     let config = format!("[[keys]]\nname = \"st\"\nsha256 = \"{}\"\nbudgets = [\"*\"]\n{roles}\n", sha256(key));
-    let front = Front::with("http-schemathesis", Setup { config, key: Some(key.to_owned()), ..Setup::default() }).await;
+    // the same secret, so that one header opens both doors
+    let receipts = format!("[receipts.mail]\npreset = \"sendgrid\"\nbudget = \"sms\"\nsha256 = \"{}\"\n", sha256(key));
+    let queue = TestQueue::create("http-schemathesis-receipts").await;
+    let env = vec![("SENDSLOT_RECEIPTS_QUEUE_URL", queue.url.clone())];
+    let front =
+        Front::with("http-schemathesis", Setup { config: config + &receipts, env, key: Some(key.to_owned()) }).await;
     front.set_sms(json!({})).await;
     let document = front.get("/openapi.json").await.json();
     let operations: usize =

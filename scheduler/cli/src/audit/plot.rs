@@ -10,7 +10,7 @@ use crate::policy_text::write_duration;
 const WIDTH: f64 = 1200.0;
 const HEIGHT: f64 = 520.0;
 const LEFT: f64 = 84.0;
-const RIGHT: f64 = 1084.0;
+const RIGHT: f64 = 1040.0;
 const TOP: f64 = 76.0;
 const BOTTOM: f64 = 446.0;
 
