@@ -100,7 +100,7 @@ async fn policies_that_are_none_say_what_is_wrong() {
 async fn paths_methods_and_queries_that_are_none_are_problems_too() {
     let front = Front::open("http-paths").await;
     front.set_sms(json!({})).await;
-    for path in ["/", "/v1", "/v1/budget", "/v1/budgets/sms/sends/", "/v2/budgets", "/docs/none"] {
+    for path in ["/index.html", "/v1", "/v1/budget", "/v1/budgets/sms/sends/", "/v2/budgets", "/docs/none"] {
         let answer = front.get(path).await;
         assert_eq!(answer.status, 404, "{answer:?}");
     }
