@@ -23,7 +23,9 @@
 //! what becomes of them until then.
 
 mod builder;
+mod count;
 mod error;
+mod gauges;
 pub mod plan;
 mod schedule_all;
 mod scheduled;
@@ -31,6 +33,7 @@ mod scheduler;
 
 pub use builder::{ConfigError, SchedulerBuilder};
 pub use error::ScheduleError;
+pub use gauges::Gauges;
 pub use scheduled::{Booked, Scheduled};
 pub use scheduler::{Counters, Scheduler};
 pub use sendslot_shared::cancel::Cancelled;

@@ -2,13 +2,13 @@ use std::collections::BTreeMap;
 
 use futures_util::future::join_all;
 use futures_util::{Stream, StreamExt as _, stream};
-use sendslot_shared::envelope::Envelope;
 use sendslot_shared::id::BudgetName;
 use sendslot_shared::message::{Draft, Message};
 use sendslot_shared::queue;
 use sendslot_shared::reserve::{Booking, Refusal};
 use sendslot_shared::store::StoreError;
 
+use crate::count::Offer;
 use crate::{Booked, ScheduleError, Scheduled, Scheduler};
 
 /// Messages that are booked in one call, and calls in flight: at most CHUNK x CHUNKS messages are in memory.
@@ -32,14 +32,21 @@ where
 async fn schedule_chunk(scheduler: Scheduler, chunk: Vec<Message>) -> Vec<Outcome> {
     let mut results: Vec<Option<Outcome>> = chunk.iter().map(|_| None).collect();
     let mut budgets: BTreeMap<BudgetName, Vec<(usize, Draft)>> = BTreeMap::new();
+    let mut offers: BTreeMap<usize, Offer> = BTreeMap::new();
     for (i, message) in chunk.into_iter().enumerate() {
-        match crate::scheduler::prepare(message) {
-            Ok(draft) => budgets.entry(draft.budget.clone()).or_default().push((i, draft)),
+        match crate::scheduler::offered(message) {
+            Ok((draft, offer)) => {
+                offers.insert(i, offer);
+                budgets.entry(draft.budget.clone()).or_default().push((i, draft));
+            }
             Err(e) => results[i] = Some(Err(e)),
         }
     }
     let parts = join_all(budgets.into_iter().map(|(budget, drafts)| schedule_budget(&scheduler, budget, drafts))).await;
     for (i, result) in parts.into_iter().flatten() {
+        if let Some(offer) = offers.get(&i) {
+            offer.ended(&result.as_ref().map(|scheduled| matches!(scheduled, Scheduled::Booked(_))));
+        }
         results[i] = Some(result);
     }
     // every message is in exactly one budget or was refused above
@@ -79,7 +86,7 @@ async fn schedule_budget(
 
 fn booked(draft: Draft, answer: Result<Booking, Refusal>) -> Result<(String, Scheduled), ScheduleError> {
     let booking = answer?;
-    let body = Envelope::first(draft, booking.seq, booking.at).to_body()?;
+    let body = crate::scheduler::first_copy(draft, &booking).to_body()?;
     Ok((body, Scheduled::Booked(Booked { booking })))
 }
 

@@ -6,6 +6,7 @@ use sendslot_shared::cancel::{self, Cancelled};
 use sendslot_shared::envelope::Envelope;
 use sendslot_shared::id::{BudgetName, SendId};
 use sendslot_shared::message::{Draft, InvalidMessage, Message};
+use sendslot_shared::metrics::{self, Place};
 use sendslot_shared::outage::{Ask, Outages};
 use sendslot_shared::policy_file::PolicyFile;
 use sendslot_shared::queue::{Entry, Queue, QueueError};
@@ -18,6 +19,7 @@ use sendslot_shared::time::{DelaySeconds, Instant, Timer};
 use tokio::sync::Semaphore;
 
 use crate::builder::{ConfigError, SchedulerBuilder};
+use crate::count::Offer;
 use crate::{Booked, ScheduleError, Scheduled, schedule_all};
 
 /// Books slots and puts sends on SQS. Cheap to clone; clones share the connections.
@@ -51,9 +53,9 @@ pub struct Counters {
     pub enqueue_calls: u64,
     /// Time spent in those calls, added up (they run side by side).
     pub enqueue_time: Duration,
-    /// Sends that were accepted unbooked. Metric `sendslot.unbooked`.
+    /// Sends that were accepted unbooked.
     pub unbooked: u64,
-    /// Questions that Redis could not be asked or refused. Metric `sendslot.redis_unavailable`.
+    /// Questions that Redis could not be asked or refused.
     pub redis_unavailable: u64,
 }
 
@@ -132,7 +134,13 @@ impl Scheduler {
     /// [`ScheduleError`]; after any of them the same ID can be scheduled again.
     #[tracing::instrument(name = "schedule", skip_all, fields(budget = message.budget(), id = message.id()))]
     pub async fn schedule(&self, message: Message) -> Result<Scheduled, ScheduleError> {
-        let draft = prepare(message)?;
+        let (draft, offer) = offered(message)?;
+        let result = self.schedule_draft(draft).await;
+        offer.ended(&result.as_ref().map(|scheduled| matches!(scheduled, Scheduled::Booked(_))));
+        result
+    }
+
+    async fn schedule_draft(&self, draft: Draft) -> Result<Scheduled, ScheduleError> {
         match self.book_all(&draft.budget, &[&draft]).await {
             Ok(mut answers) => {
                 let booking = answers.pop().unwrap_or(Err(Refusal::UnknownBudget))?;
@@ -186,9 +194,13 @@ impl Scheduler {
     /// # Errors
     /// [`ScheduleError`], but for [`ScheduleError::Queue`].
     pub async fn reserve(&self, message: Message) -> Result<Booked, ScheduleError> {
-        let draft = prepare(message)?;
-        let mut answers = self.book_all(&draft.budget, &[&draft]).await?;
-        Ok(Booked { booking: answers.pop().unwrap_or(Err(Refusal::UnknownBudget))? })
+        let (draft, offer) = offered(message)?;
+        let answers = self.book_all(&draft.budget, &[&draft]).await;
+        let booked = answers
+            .map_err(ScheduleError::from)
+            .and_then(|mut answers| Ok(Booked { booking: answers.pop().unwrap_or(Err(Refusal::UnknownBudget))? }));
+        offer.ended(&booked.as_ref().map(|_| true));
+        booked
     }
 
     /// What Redis knows of a send; `None` when it knows nothing (never scheduled, or ended longer ago than the policy's
@@ -267,10 +279,16 @@ impl Scheduler {
     /// [`ScheduleError::DeadLetter`] for a body that is none, [`Refusal::PastDeadline`] when its deadline has passed, and what
     /// [`Scheduler::schedule`] answers.
     pub async fn redrive(&self, body: &str) -> Result<Booked, ScheduleError> {
-        let envelope = Envelope::from_body(body).map_err(ScheduleError::DeadLetter)?;
-        let draft = envelope.draft;
-        let booking = self.ask(&draft.budget, reserve::redrive(&self.0.store, &draft)).await??;
-        self.enqueue_first(draft, booking).await
+        let envelope = Envelope::from_body(body).map_err(ScheduleError::DeadLetter);
+        let draft = envelope.inspect_err(|error| Offer::INVALID.ended(&Err(error)))?.draft;
+        let offer = Offer::of(&draft);
+        let booked = async {
+            let booking = self.ask(&draft.budget, reserve::redrive(&self.0.store, &draft)).await??;
+            self.enqueue_first(draft, booking).await
+        };
+        let booked = booked.await;
+        offer.ended(&booked.as_ref().map(|_| true));
+        booked
     }
 
     /// Puts a dead letter back on SQS as it is: for one that nobody told to end, since SQS moved it after too many receives, or its
@@ -285,7 +303,7 @@ impl Scheduler {
     }
 
     async fn enqueue_first(&self, draft: Draft, booking: Booking) -> Result<Booked, ScheduleError> {
-        let body = Envelope::first(draft, booking.seq, booking.at).to_body()?;
+        let body = first_copy(draft, &booking).to_body()?;
         let booked = Booked { booking };
         let results = self.enqueue(vec![(body, Scheduled::Booked(booked.clone()))]).await;
         results.into_iter().collect::<Result<(), _>>()?;
@@ -324,7 +342,10 @@ impl Scheduler {
                 Err(error)
             }
         };
-        self.count(|c| c.redis_unavailable += u64::from(answer.is_err()));
+        if answer.is_err() {
+            self.count(|c| c.redis_unavailable += 1);
+            Place::budget(budget.as_str()).add(&metrics::REDIS_UNAVAILABLE, None, 1);
+        }
         answer
     }
 
@@ -379,6 +400,18 @@ fn names(budget: &str, id: &str) -> Result<(BudgetName, SendId), InvalidMessage>
     Ok((BudgetName::new(budget)?, SendId::new(id)?))
 }
 
+/// The first copy of a booking.
+pub(crate) fn first_copy(draft: Draft, booking: &Booking) -> Envelope {
+    Envelope { accepted: Some(booking.booked), ..Envelope::first(draft, booking.seq, booking.at) }
+}
+
+/// A checked message that is offered; one that is none is counted.
+pub(crate) fn offered(message: Message) -> Result<(Draft, Offer), ScheduleError> {
+    let draft = prepare(message).inspect_err(|error| Offer::INVALID.ended(&Err(error)))?;
+    let offer = Offer::of(&draft);
+    Ok((draft, offer))
+}
+
 /// Checks a message, its size on the queue included: the largest numbers that its envelope can carry are tried, so that
 /// nothing is booked that could not be enqueued.
 pub(crate) fn prepare(message: Message) -> Result<Draft, ScheduleError> {
@@ -388,8 +421,12 @@ pub(crate) fn prepare(message: Message) -> Result<Draft, ScheduleError> {
     // A smaller payload fits, even if each of its characters and of the ID's is escaped.
     const SMALL: usize = 64 * 1024;
     if draft.payload.len() > SMALL {
-        let largest =
-            Envelope { draft: draft.clone(), seq: u32::MAX, tag: u32::MAX, at: Some(Instant::MAX), report: None };
+        let largest = Envelope {
+            seq: u32::MAX,
+            tag: u32::MAX,
+            accepted: Some(Instant::MAX),
+            ..Envelope::first(draft.clone(), 1, Instant::MAX)
+        };
         let bytes = largest.to_body()?.len() + ROOM;
         if bytes > sendslot_shared::envelope::MAX_BODY_BYTES {
             return Err(sendslot_shared::envelope::BodyTooLarge { bytes }.into());

@@ -27,6 +27,8 @@ pub struct Envelope {
     pub tag: u32,
     /// The slot of the booking.
     pub at: Option<Instant>,
+    /// When the send was accepted, if Redis was asked then: for metrics.
+    pub accepted: Option<Instant>,
     /// What Redis could not be told of an earlier delivery: settled before anything else.
     pub report: Option<PendingReport>,
 }
@@ -92,6 +94,8 @@ struct Wire {
     #[serde(skip_serializing_if = "Option::is_none")]
     at_us: Option<Instant>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    accepted_us: Option<Instant>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     not_before_us: Option<Instant>,
     #[serde(skip_serializing_if = "Option::is_none")]
     deadline_us: Option<Instant>,
@@ -115,13 +119,13 @@ impl Envelope {
     /// The first copy of a send that has no booking, since Redis could not be asked: the claim books it.
     #[must_use]
     pub fn unbooked(draft: Draft) -> Self {
-        Self { draft, seq: 0, tag: fresh_tag(), at: None, report: None }
+        Self { draft, seq: 0, tag: fresh_tag(), at: None, accepted: None, report: None }
     }
 
     /// The first copy of a booking, with a fresh tag.
     #[must_use]
     pub fn first(draft: Draft, seq: u32, at: Instant) -> Self {
-        Self { draft, seq, tag: fresh_tag(), at: Some(at), report: None }
+        Self { draft, seq, tag: fresh_tag(), at: Some(at), accepted: None, report: None }
     }
 
     /// The body: JSON in ASCII, since SQS rejects some code points that JSON allows.
@@ -144,6 +148,7 @@ impl Envelope {
             tag: self.tag,
             digest: hex(draft.digest.0),
             at_us: self.at,
+            accepted_us: self.accepted,
             not_before_us: draft.not_before,
             deadline_us: draft.deadline,
             recipient: draft.recipient.map(|Recipient(key)| hex(key)),
@@ -200,7 +205,14 @@ impl Envelope {
         if draft.own_digest() != digest {
             return Err(InvalidEnvelope::Field("digest"));
         }
-        Ok(Self { draft, seq: wire.seq, tag: wire.tag, at: wire.at_us, report: wire.report })
+        Ok(Self {
+            draft,
+            seq: wire.seq,
+            tag: wire.tag,
+            at: wire.at_us,
+            accepted: wire.accepted_us,
+            report: wire.report,
+        })
     }
 }
 

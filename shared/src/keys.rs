@@ -12,8 +12,13 @@ pub(crate) fn policy(budget: &BudgetName) -> String {
     format!("s{{{budget}}}policy")
 }
 
+/// What all records of a budget begin with.
+pub(crate) fn record_prefix(budget: &BudgetName) -> String {
+    format!("s{{{budget}}}r:")
+}
+
 pub(crate) fn record(budget: &BudgetName, id: &SendId) -> String {
-    format!("s{{{budget}}}r:{id}")
+    format!("{}{id}", record_prefix(budget))
 }
 
 /// The calls of a minute, as settle.lua names it.

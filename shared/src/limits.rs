@@ -42,7 +42,8 @@ impl Share {
     }
 
     /// Whole units of a second with so many.
-    fn of(self, units_per_s: u32) -> u32 {
+    #[must_use]
+    pub fn of(self, units_per_s: u32) -> u32 {
         (u64::from(units_per_s) * u64::from(self.0) / 10_000) as u32
     }
 }

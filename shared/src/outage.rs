@@ -3,7 +3,8 @@
 //! The alarm is one event, `redis_unavailable` (level ERROR, target `sendslot::redis`), at most once per [`REMINDER`] for
 //! each budget and lane of a process, with the fields `budget`, `lane`, `policy` (`hold`, `local:5`; what becomes of the
 //! lane's sends), `sends` (of that budget, concerned since the outage began) and `error`. When Redis answers for that budget
-//! again, `redis_available` (level WARN, same target) says so with `budget`, `outage_ms` and `sends`.
+//! again, `redis_available` (level WARN, same target) says so with `budget`, `outage_ms` and `sends`. A budget without a policy is
+//! held and raises the same alarm, with an `error` that says so, though Redis answers.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -11,7 +12,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::id::{BudgetName, LaneName};
+use crate::metrics::{self, Place};
 use crate::redis_policy::RedisPolicy;
+use crate::reserve::Refusal;
 use crate::store::StoreError;
 
 /// The alarm repeats itself this often.
@@ -43,16 +46,60 @@ pub struct Outages {
     open: Mutex<HashMap<BudgetName, Outage>>,
     /// Nearly always false, so that an answer costs no lock.
     any: AtomicBool,
+    /// Budgets without a policy.
+    unset: Mutex<HashMap<BudgetName, Alarm>>,
+    any_unset: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Outage {
-    since: Instant,
     error: StoreError,
     /// Nobody asks before; `None`: everybody does, since the error is their own.
     rests_until: Option<Instant>,
+    alarm: Alarm,
+}
+
+/// What is told of one budget.
+#[derive(Debug)]
+struct Alarm {
+    since: Instant,
     sends: u64,
     told: HashMap<LaneName, Instant>,
+}
+
+impl Alarm {
+    fn new(since: Instant) -> Self {
+        Self { since, sends: 0, told: HashMap::new() }
+    }
+
+    /// Counts a send; so many to tell of, if it is time to.
+    fn concerns(&mut self, lane: &LaneName, now: Instant) -> Option<u64> {
+        self.sends += 1;
+        if self.told.get(lane).is_some_and(|told| now < *told + REMINDER) {
+            return None;
+        }
+        if self.told.len() >= MOST {
+            self.told.clear();
+        }
+        self.told.insert(lane.clone(), now);
+        Some(self.sends)
+    }
+
+    fn over(self, budget: &BudgetName) {
+        for lane in self.told.keys() {
+            Place::lane(budget.as_str(), lane.as_str()).set(&metrics::POLICY_STATE, 0.0);
+        }
+        if !self.told.is_empty() {
+            let outage_ms = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
+            tracing::warn!(target: "sendslot::redis", %budget, outage_ms, sends = self.sends, "redis_available");
+        }
+    }
+}
+
+fn raise(budget: &BudgetName, lane: &LaneName, policy: RedisPolicy, sends: u64, error: &dyn std::fmt::Display) {
+    let state = if policy == RedisPolicy::Hold { 1.0 } else { 2.0 };
+    Place::lane(budget.as_str(), lane.as_str()).set(&metrics::POLICY_STATE, state);
+    tracing::error!(target: "sendslot::redis", %budget, %lane, %policy, sends, %error, "redis_unavailable");
 }
 
 impl Outages {
@@ -92,11 +139,9 @@ impl Outages {
             open.clear();
         }
         let outage = open.entry(budget.clone()).or_insert_with(|| Outage {
-            since: now,
             error: error.clone(),
             rests_until: None,
-            sends: 0,
-            told: HashMap::new(),
+            alarm: Alarm::new(now),
         });
         outage.error = error.clone();
         outage.rests_until = error.is_temporary().then(|| now + REST);
@@ -111,9 +156,8 @@ impl Outages {
         let ended = open.remove(budget);
         self.any.store(!open.is_empty(), Relaxed);
         drop(open);
-        if let Some(Outage { since, sends, .. }) = ended.filter(|outage| !outage.told.is_empty()) {
-            let outage_ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
-            tracing::warn!(target: "sendslot::redis", %budget, outage_ms, sends, "redis_available");
+        if let Some(outage) = ended {
+            outage.alarm.over(budget);
         }
     }
 
@@ -123,17 +167,40 @@ impl Outages {
         let mut open = self.lock();
         // answered meanwhile, on behalf of another send
         let Some(outage) = open.get_mut(budget) else { return };
-        outage.sends += 1;
-        let sends = outage.sends;
-        if outage.told.get(lane).is_some_and(|told| now < *told + REMINDER) {
+        let told = outage.alarm.concerns(lane, now);
+        drop(open);
+        if let Some(sends) = told {
+            raise(budget, lane, policy, sends, error);
+        }
+    }
+
+    /// Counts a send of a budget that has no policy, and raises the alarm: it is held.
+    pub fn no_policy(&self, budget: &BudgetName, lane: &LaneName) {
+        let now = Instant::now();
+        let mut unset = self.unset.lock().unwrap_or_else(PoisonError::into_inner);
+        if unset.len() >= MOST && !unset.contains_key(budget) {
+            unset.clear();
+        }
+        let told = unset.entry(budget.clone()).or_insert_with(|| Alarm::new(now)).concerns(lane, now);
+        self.any_unset.store(true, Relaxed);
+        drop(unset);
+        if let Some(sends) = told {
+            raise(budget, lane, RedisPolicy::Hold, sends, &Refusal::UnknownBudget);
+        }
+    }
+
+    /// A budget has a policy.
+    pub fn has_policy(&self, budget: &BudgetName) {
+        if !self.any_unset.load(Relaxed) {
             return;
         }
-        if outage.told.len() >= MOST {
-            outage.told.clear();
+        let mut unset = self.unset.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = unset.remove(budget);
+        self.any_unset.store(!unset.is_empty(), Relaxed);
+        drop(unset);
+        if let Some(alarm) = ended {
+            alarm.over(budget);
         }
-        outage.told.insert(lane.clone(), now);
-        drop(open);
-        tracing::error!(target: "sendslot::redis", %budget, %lane, %policy, sends, %error, "redis_unavailable");
     }
 }
 

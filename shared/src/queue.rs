@@ -292,12 +292,16 @@ pub fn pack(sizes: &[usize]) -> Vec<std::ops::Range<usize>> {
 
 /// A client for SQS from the usual AWS environment variables; `AWS_ENDPOINT_URL` leads it elsewhere.
 pub async fn client_from_env() -> Client {
+    Client::new(&config_from_env().await)
+}
+
+/// What clients for AWS share: the usual environment variables, and timeouts.
+pub async fn config_from_env() -> aws_config::SdkConfig {
     let timeouts = aws_config::timeout::TimeoutConfig::builder()
         .connect_timeout(Duration::from_secs(3))
         .operation_attempt_timeout(Duration::from_secs(15))
         .build();
-    let config = aws_config::defaults(aws_config::BehaviorVersion::latest()).timeout_config(timeouts).load().await;
-    Client::new(&config)
+    aws_config::defaults(aws_config::BehaviorVersion::latest()).timeout_config(timeouts).load().await
 }
 
 #[cfg(test)]

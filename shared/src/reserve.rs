@@ -76,6 +76,8 @@ pub struct Booking {
     pub slot: (u32, u32),
     /// The slot's instant on Redis' clock.
     pub at: Instant,
+    /// Redis' clock at the answer.
+    pub booked: Instant,
     /// The booking stood before this call.
     pub existing: bool,
     /// Which rule bound the slot; not known of a booking that stood before.
@@ -162,6 +164,29 @@ pub enum Refusal {
     /// The budget has no policy.
     #[error("this budget has no policy: set one with `sendslot budget set NAME --limit UNITS`")]
     UnknownBudget,
+}
+
+impl Refusal {
+    /// Its name, for JSON and for counts.
+    #[must_use]
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Conflict => "conflict",
+            Self::InProgress => "in_progress",
+            Self::AlreadySent => "already_sent",
+            Self::Cancelled => "cancelled",
+            Self::Failed => "failed",
+            Self::Expired => "expired",
+            Self::Unknown => "unknown_outcome",
+            Self::PastDeadline { .. } => "past_deadline",
+            Self::TooFar { .. } => "too_far",
+            Self::CostTooLarge { .. } => "cost_too_large",
+            Self::UnknownLane => "unknown_lane",
+            Self::NoRecipient => "no_recipient",
+            Self::Full { .. } => "full",
+            Self::UnknownBudget => "unknown_budget",
+        }
+    }
 }
 
 /// Books up to [`MAX_BATCH`] sends of one budget in one call, in their order. Asked again, a send gets the booking that
@@ -253,12 +278,21 @@ impl Read {
         let (seq, second, position, wait_us) = (fields.u32()?, fields.u32()?, fields.u32()?, fields.i64()?);
         let wait = Duration::from_micros(u64::try_from(wait_us).unwrap_or(0));
         let at = Instant::from_micros(self.now.checked_add_signed(wait_us)?);
+        let booked = Instant::from_micros(self.now);
         let Read { lead, answered, .. } = *self;
         let bound_by = if code % 32 == 0 { Some(BoundBy::from_code(code / 32)?) } else { None };
         Some(match code % 32 {
-            0 | 1 => {
-                Ok(Booking { seq, slot: (second, position), at, existing: code == 1, bound_by, wait, lead, answered })
-            }
+            0 | 1 => Ok(Booking {
+                seq,
+                slot: (second, position),
+                at,
+                booked,
+                existing: code == 1,
+                bound_by,
+                wait,
+                lead,
+                answered,
+            }),
             2 => Err(Refusal::Conflict),
             3 => Err(Refusal::InProgress),
             4 => Err(Refusal::AlreadySent),

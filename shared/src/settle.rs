@@ -31,6 +31,21 @@ pub enum Ending {
     NotStarted,
 }
 
+impl Ending {
+    /// For people, counts and logs.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Sent => "sent",
+            Self::Throttled => "throttled",
+            Self::Unavailable => "unavailable",
+            Self::Unknown => "unknown",
+            Self::Rejected => "rejected",
+            Self::NotStarted => "not_started",
+        }
+    }
+}
+
 /// A rest that a provider asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cooldown {

@@ -261,6 +261,21 @@ pub async fn status_all(
     replies.into_iter().map(|reply| parse(reply?).map(|(_, send)| send)).collect()
 }
 
+/// Some sends of a budget that were recorded, in no order: at most `most`, and fewer where only few of many keys are the budget's.
+/// Sends whose IDs are no text are left out.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn some(store: &Store, budget: &BudgetName, most: usize) -> Result<Vec<SendStatus>, StoreError> {
+    const LOOKS: usize = 20;
+    let prefix = keys::record_prefix(budget);
+    let found = store.some_keys(&keys::calendar(budget), &format!("{prefix}*"), most, LOOKS).await?;
+    let id = |key: Vec<u8>| SendId::new(String::from_utf8(key).ok()?.strip_prefix(&prefix)?).ok();
+    let ids: Vec<SendId> = found.into_iter().filter_map(id).collect();
+    let known = status_all(store, budget, &ids.iter().collect::<Vec<_>>()).await?;
+    Ok(known.into_iter().flatten().collect())
+}
+
 /// A budget's status alone.
 ///
 /// # Errors

@@ -3,6 +3,7 @@
 mod address;
 mod errand;
 mod error;
+mod inspect;
 mod link;
 mod nodes;
 mod slot;
@@ -13,6 +14,7 @@ use redis::{Cmd, Value};
 use sendslot_lua::{SCRIPTS, Script};
 
 pub use error::StoreError;
+pub use inspect::Server;
 
 use address::Address;
 use errand::Work;

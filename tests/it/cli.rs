@@ -2,6 +2,7 @@
 
 mod audit;
 mod dlq;
+mod doctor;
 mod policies;
 mod receipts;
 mod sends;

@@ -14,6 +14,7 @@ mod http;
 mod http_provider;
 mod infra;
 mod limits;
+mod metrics;
 mod model;
 mod outage;
 mod page;

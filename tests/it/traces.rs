@@ -495,14 +495,16 @@ async fn of_two_slots_of_one_seq_the_records_is_used() {
 async fn an_unbooked_copy_of_another_content_is_dead_lettered() {
     on_each_redis(async |bench: Bench| {
         bench.policy(&policy()).await;
-        let unbooked = Envelope { draft: costing("m", 2), seq: 0, tag: fresh_tag(), at: None, report: None };
+        let unbooked =
+            Envelope { draft: costing("m", 2), seq: 0, tag: fresh_tag(), at: None, accepted: None, report: None };
         let booked = bench.copy(&draft("m")).await;
         for nonce in 1..3 {
             assert_eq!(bench.verdict(&unbooked, nonce).await, dead(DeadReason::Conflict, 0));
         }
         send(&bench, &booked, 3, 1).await;
         // the other way round: what comes first is booked, the caller hears of the conflict
-        let unbooked = Envelope { draft: costing("n", 2), seq: 0, tag: fresh_tag(), at: None, report: None };
+        let unbooked =
+            Envelope { draft: costing("n", 2), seq: 0, tag: fresh_tag(), at: None, accepted: None, report: None };
         put_back(bench.verdict(&unbooked, 4).await);
         assert_eq!(bench.reserve(&draft("n")).await, Err(Refusal::Conflict));
     })
@@ -514,7 +516,7 @@ async fn an_unbooked_copy_of_another_content_is_dead_lettered() {
 async fn an_unbooked_copy_is_booked_once() {
     on_each_redis(async |bench: Bench| {
         bench.policy(&policy()).await;
-        let unbooked = |tag| Envelope { draft: draft("m"), seq: 0, tag, at: None, report: None };
+        let unbooked = |tag| Envelope { draft: draft("m"), seq: 0, tag, at: None, accepted: None, report: None };
         let (slot, _) = put_back(bench.verdict(&unbooked(7), 1).await);
         let (again, why) = put_back(bench.verdict(&unbooked(7), 2).await);
         assert_eq!((slot.seq, again.seq, again.at, why), (1, 1, slot.at, PutBack::Reissue));
@@ -607,7 +609,8 @@ async fn a_claim_that_ran_too_late_is_given_back_and_only_by_its_own_delivery() 
 async fn what_was_cancelled_is_never_sent_booked_or_not() {
     on_each_redis(async |bench: Bench| {
         bench.policy(&policy()).await;
-        let unbooked = Envelope { draft: draft("unbooked"), seq: 0, tag: fresh_tag(), at: None, report: None };
+        let unbooked =
+            Envelope { draft: draft("unbooked"), seq: 0, tag: fresh_tag(), at: None, accepted: None, report: None };
         assert_eq!(bench.cancel(&unbooked.draft).await, Cancelled::Unknown);
         assert_eq!(bench.verdict(&unbooked, 1).await, Verdict::Done);
         let copy = bench.copy(&draft("m")).await;

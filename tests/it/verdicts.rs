@@ -301,7 +301,7 @@ async fn a_missed_slot_is_not_a_permission() {
             assert_send(bench.verdict(copy, 1).await, 1);
         }
         let late = &copies[10];
-        let missed = Envelope { draft: draft("m50"), seq: 1, tag: 7, at: copies[50].at, report: None };
+        let missed = Envelope { draft: draft("m50"), seq: 1, tag: 7, at: copies[50].at, accepted: None, report: None };
         bench.set_clock(copies[53].at.unwrap().as_micros()).await;
         assert_send(bench.verdict(&copies[53], 1).await, 1);
         let Verdict::Wait { wait, moved } = bench.verdict(&missed, 1).await else { panic!("it books anew") };
@@ -395,7 +395,7 @@ async fn a_send_that_redis_forgot_is_booked_with_a_higher_seq() {
         let (slot, why) = put_back(bench.verdict(&ahead, 2).await);
         assert_eq!((slot.seq, why), (8, PutBack::Rebooked(MoveReason::Lost)));
         // a copy that was never booked
-        let unbooked = Envelope { draft: draft("new"), seq: 0, tag: 5, at: None, report: None };
+        let unbooked = Envelope { draft: draft("new"), seq: 0, tag: 5, at: None, accepted: None, report: None };
         assert_eq!(put_back(bench.verdict(&unbooked, 3).await).0.seq, 1);
     })
     .await;

@@ -10,6 +10,7 @@ use futures_util::stream::FuturesUnordered;
 use sendslot_shared::claim::{self, Answer, Claim};
 use sendslot_shared::envelope::{Envelope, MAX_BODY_BYTES};
 use sendslot_shared::id::BudgetName;
+use sendslot_shared::metrics::{self, Place, UNKNOWN};
 use sendslot_shared::queue::Entry;
 use sendslot_shared::store::StoreError;
 use sendslot_shared::time::DelaySeconds;
@@ -153,11 +154,12 @@ impl<P: Provider> Worker<P> {
     pub(crate) async fn dead_letter(
         &self,
         body: String,
-        reason: &str,
+        reason: &'static str,
         attempts: u32,
         error: &str,
         envelope: Option<&Envelope>,
     ) -> Disposition {
+        let place = envelope.map_or(Place::lane(UNKNOWN, UNKNOWN), |envelope| Place::of(&envelope.draft));
         let attempts = attempts.to_string();
         let mut attributes = vec![("reason", reason), ("attempts", &attempts), ("last_error", error)];
         if let Some(envelope) = envelope {
@@ -171,7 +173,11 @@ impl<P: Provider> Worker<P> {
             attributes.clear();
         }
         let entry = Entry { body, delay: DelaySeconds::ZERO };
-        disposition(self.config.dead_letters.send(&entry, &attributes).await)
+        let taken = self.config.dead_letters.send(&entry, &attributes).await;
+        if taken.is_ok() {
+            place.add(&metrics::DEAD_LETTERS, reason, 1);
+        }
+        disposition(taken)
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use sendslot_shared::claim::{self, Answer, Claim, DeadReason, NextSlot, PutBack, Verdict};
 use sendslot_shared::envelope::{Envelope, PendingReport, fresh_tag};
+use sendslot_shared::metrics::{self, Place};
 use sendslot_shared::queue::{Entry, QueueError};
 use sendslot_shared::receipt;
 use sendslot_shared::redis_policy::RedisPolicy;
@@ -14,6 +15,7 @@ use sendslot_shared::time::DelaySeconds;
 use crate::batch::Worker;
 use crate::config::WorkerConfig;
 use crate::decide::{Decision, decide};
+use crate::measure;
 use crate::provider::{Outcome, Outgoing, Provider};
 
 /// What becomes of the SQS message.
@@ -74,14 +76,20 @@ impl<P: Provider> Delivery<'_, P> {
         };
         self.log_arrival(&answer);
         let mut seeded = false;
+        let mut due = self.envelope.at;
         loop {
-            let verdict = match answer {
-                Ok(answer) => answer.verdict,
+            let Answer { verdict, now } = match answer {
+                Ok(answer) => answer,
                 Err(error) => return self.without_redis(&error).await,
             };
+            if matches!(verdict, Verdict::Send { .. } | Verdict::Wait { .. } | Verdict::PutBack { .. }) {
+                self.worker.without_redis.outages.has_policy(&self.envelope.draft.budget);
+            }
             match verdict {
                 Verdict::Wait { wait, moved } => {
+                    due = Some(now.plus(wait));
                     if let Some(reason) = moved {
+                        self.place().add(&metrics::REBOOKED, reason.as_str(), 1);
                         tracing::info!(id = %self.id(), reason = reason.as_str(), wait_ms = ms(wait), "rebooked");
                     }
                     if !self.has_time_for(wait) {
@@ -98,6 +106,7 @@ impl<P: Provider> Delivery<'_, P> {
                         let made = Decision::plain(ending, "the call was made while Redis could not be asked");
                         return self.settle(made, report.elapsed()).await;
                     }
+                    measure::claimed(&self.envelope, due, now);
                     return self.send(asked, lease, attempt, throttles).await;
                 }
                 Verdict::Done => return Disposition::Acknowledge,
@@ -105,10 +114,17 @@ impl<P: Provider> Delivery<'_, P> {
                 Verdict::Busy { wait } => return self.put_back_unchanged(wait).await,
                 Verdict::PutBack { slot, why } => {
                     match why {
-                        PutBack::Hop => tracing::debug!(id = %self.id(), wait_ms = ms(slot.wait), "hop"),
-                        PutBack::Paused => tracing::debug!(id = %self.id(), wait_ms = ms(slot.wait), "paused"),
+                        PutBack::Hop => {
+                            self.place().add(&metrics::HOPS, "timer", 1);
+                            tracing::debug!(id = %self.id(), wait_ms = ms(slot.wait), "hop");
+                        }
+                        PutBack::Paused => {
+                            self.place().add(&metrics::HOPS, "paused", 1);
+                            tracing::debug!(id = %self.id(), wait_ms = ms(slot.wait), "paused");
+                        }
                         PutBack::Reissue => tracing::debug!(id = %self.id(), seq = slot.seq, "reissue"),
                         PutBack::Rebooked(reason) => {
+                            self.place().add(&metrics::REBOOKED, reason.as_str(), 1);
                             tracing::info!(id = %self.id(), reason = reason.as_str(), wait_ms = ms(slot.wait), "rebooked");
                         }
                     }
@@ -121,8 +137,7 @@ impl<P: Provider> Delivery<'_, P> {
                         answer = self.ask().await;
                         continue;
                     }
-                    tracing::error!(budget = %self.envelope.draft.budget, "budget has no policy, holding its sends");
-                    return self.put_back_unchanged(self.hold_delay()).await;
+                    return self.without_policy().await;
                 }
             }
         }
@@ -165,6 +180,7 @@ impl<P: Provider> Delivery<'_, P> {
         let call_timeout = self.worker.provider.call_timeout();
         if asked.elapsed() + call_timeout + SETTLE_MARGIN > lease || !self.has_time_for(Duration::ZERO) {
             tracing::warn!(id = %self.id(), "too late to call inside the lease");
+            measure::ended(self.place(), Ending::NotStarted);
             let held = Decision::plain(Ending::NotStarted, "the worker was too slow to call inside its lease");
             return self.settle(held, Duration::ZERO).await;
         }
@@ -182,6 +198,7 @@ impl<P: Provider> Delivery<'_, P> {
             error: format!("no answer within {} ms", call_timeout.as_millis()),
         });
         let decision = decide(&outcome, failures, self.worker.config.backoff, fastrand::f64());
+        measure::ended(self.place(), decision.ending);
         tracing::debug!(id = %self.id(), attempt, ending = ?decision.ending, provider_id = decision.provider_id, error = decision.error, call_ms = ms(began.elapsed()), "send");
         (decision, began.elapsed())
     }
@@ -218,6 +235,7 @@ impl<P: Provider> Delivery<'_, P> {
                 tracing::error!(id = %self.id(), ending = ?decision.ending, "Redis could not be told: the outcome travels on");
                 let draft = &self.envelope.draft;
                 if let Some(error) = error {
+                    Place::budget(draft.budget.as_str()).add(&metrics::REDIS_UNAVAILABLE, None, 1);
                     let outages = &self.worker.without_redis.outages;
                     outages.concerns(&draft.budget, &draft.lane, RedisPolicy::Hold, &error);
                 }
@@ -249,6 +267,7 @@ impl<P: Provider> Delivery<'_, P> {
         match action {
             Action::Acknowledge => Disposition::Acknowledge,
             Action::PutBack(slot) => {
+                self.place().add(&metrics::REBOOKED, ending.as_str(), 1);
                 tracing::info!(id = %self.id(), reason = ?ending, error, wait_ms = ms(slot.wait), "rebooked");
                 self.put_back(slot).await
             }
@@ -318,7 +337,7 @@ impl<P: Provider> Delivery<'_, P> {
     }
 
     /// The same copy, later.
-    async fn put_back_unchanged(&self, wait: Duration) -> Disposition {
+    pub(crate) async fn put_back_unchanged(&self, wait: Duration) -> Disposition {
         self.put(self.envelope.clone(), wait).await
     }
 

@@ -8,10 +8,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::batch::Worker;
-use crate::config::{ConfigError, WorkerConfig};
+use crate::config::{ConfigError, WorkerConfig, parsed, setting};
+use crate::emf::Emf;
 use crate::message::lease;
 use crate::poll::{PollConfig, poll};
 use crate::provider::Provider;
+
+/// How often a long-lived worker writes its metrics.
+const EACH: Duration = Duration::from_secs(60);
 
 /// Why a worker ended.
 #[derive(Debug, thiserror::Error)]
@@ -38,15 +42,22 @@ pub enum RunError {
 
 /// Runs a worker for this provider as a Lambda function, configured from the environment, until Lambda stops it.
 ///
+/// In Lambda it writes its metrics to standard output in CloudWatch's embedded metric format, unless `SENDSLOT_METRICS` is `none` or
+/// the program has installed a recorder of its own (`SENDSLOT_METRICS=emf`: elsewhere as well); `SENDSLOT_METRICS_NAMESPACE`
+/// [default: Sendslot].
+///
 /// # Errors
 /// [`RunError`].
 pub async fn run<P: Provider>(provider: P) -> Result<(), RunError> {
     let worker = Worker::new(WorkerConfig::from_env().await?, provider);
+    let emf = measure()?;
     let handler = service_fn(|event: LambdaEvent<SqsEvent>| {
-        let worker = worker.clone();
+        let (worker, emf) = (worker.clone(), emf.clone());
         async move {
             let end = invocation_end(event.context.deadline);
-            worker.handle(event.payload, end).await.map_err(lambda_runtime::Error::from)
+            let answer = worker.handle(event.payload, end).await.map_err(lambda_runtime::Error::from);
+            write(emf.as_ref());
+            answer
         }
     });
     lambda_runtime::run(handler).await.map_err(RunError::Lambda)
@@ -69,15 +80,25 @@ pub async fn run_polling<P: Provider>(provider: P) -> Result<(), RunError> {
         .into());
     }
     config.queue.check().await.map_err(ConfigError::from)?;
+    let emf = measure()?;
+    let minutely = async {
+        loop {
+            tokio::time::sleep(EACH).await;
+            write(emf.as_ref());
+        }
+    };
     let (mut first, mut second) = signals().map(|signals| (signals.clone(), signals)).map_err(RunError::Signals)?;
     let stop = async move { drop(first.wait_for(|n| *n >= 1).await) };
-    tokio::select! {
+    let ended = tokio::select! {
         left = poll(Worker::new(config, provider), polling, stop) => match left {
             0 => Ok(()),
             messages => Err(RunError::Unfinished { messages }),
         },
         _ = second.wait_for(|n| *n >= 2) => Err(RunError::SecondSignal),
-    }
+        () = minutely => Ok(()),
+    };
+    write(emf.as_ref());
+    ended
 }
 
 /// How many times SIGTERM or SIGINT came.
@@ -94,6 +115,24 @@ fn signals() -> std::io::Result<watch::Receiver<u32>> {
         }
     });
     Ok(counted)
+}
+
+/// A reader that went away is no reason to send again.
+fn write(emf: Option<&Emf>) {
+    let _ = emf.map(|emf| emf.write(std::io::stdout().lock()));
+}
+
+/// The recorder to write from, if there is one.
+fn measure() -> Result<Option<Emf>, ConfigError> {
+    let in_lambda = setting("AWS_LAMBDA_INITIALIZATION_TYPE").is_some();
+    let wanted = parsed("SENDSLOT_METRICS", in_lambda, "give emf or none", |text| match text {
+        "emf" => Some(true),
+        "none" => Some(false),
+        _ => None,
+    })?;
+    let namespace = setting("SENDSLOT_METRICS_NAMESPACE").unwrap_or_else(|| "Sendslot".to_owned());
+    let emf = Emf::new(&namespace);
+    Ok((wanted && metrics::set_global_recorder(emf.clone()).is_ok()).then_some(emf))
 }
 
 /// Lambda's deadline (ms since 1970) on this process's own clock. One that has passed before the handler starts is none:

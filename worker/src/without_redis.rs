@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
 use sendslot_shared::envelope::{Envelope, PendingReport};
+use sendslot_shared::metrics::{self, Place};
 use sendslot_shared::outage::Outages;
 use sendslot_shared::redis_policy::{RedisPolicies, RedisPolicy};
 use sendslot_shared::settle::Ending;
@@ -26,9 +27,9 @@ pub(crate) struct WithoutRedis {
 /// What a worker has done while Redis could not be asked, for metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Copies that were put back. Metric `sendslot.held`.
+    /// Copies that were put back, those of budgets without a policy too.
     pub held: u64,
-    /// Calls that were made without a claim. Metric `sendslot.sent_locally`.
+    /// Calls that were made without a claim.
     pub sent_locally: u64,
 }
 
@@ -63,6 +64,7 @@ impl<P: Provider> Delivery<'_, P> {
         let limit = limit.filter(|_| error.is_temporary() && self.called().is_none());
         let policy = if limit.is_some() { policies.of(&draft.budget, &draft.lane) } else { RedisPolicy::Hold };
         outages.concerns(&draft.budget, &draft.lane, policy, error);
+        Place::budget(draft.budget.as_str()).add(&metrics::REDIS_UNAVAILABLE, None, 1);
         match limit {
             Some(limit) => self.send_locally(limit).await,
             None => self.hold().await,
@@ -72,8 +74,21 @@ impl<P: Provider> Delivery<'_, P> {
     /// Nothing is sent, nothing is lost, no receive count climbs. The claim may have been heard all the same: the copy says that
     /// nothing was started.
     async fn hold(&self) -> Disposition {
-        self.worker.without_redis.held.fetch_add(1, Relaxed);
+        self.count_held("redis");
         self.put_back_reporting(self.pending(), self.hold_delay()).await
+    }
+
+    /// The budget has no policy: as if Redis were away, alarm included.
+    pub(crate) async fn without_policy(&self) -> Disposition {
+        let draft = &self.envelope.draft;
+        self.worker.without_redis.outages.no_policy(&draft.budget, &draft.lane);
+        self.count_held("no_policy");
+        self.put_back_unchanged(self.hold_delay()).await
+    }
+
+    fn count_held(&self, why: &'static str) {
+        self.worker.without_redis.held.fetch_add(1, Relaxed);
+        self.place().add(&metrics::HELD, why, 1);
     }
 
     /// What the copy has to report so far.
@@ -105,6 +120,7 @@ impl<P: Provider> Delivery<'_, P> {
             return self.hold().await;
         }
         self.worker.without_redis.sent_locally.fetch_add(1, Relaxed);
+        self.place().add(&metrics::SENT_LOCALLY, None, 1);
         let called_at_us = Some(SystemTime::now().into());
         let (decision, _) = self.call(1, 1).await;
         tracing::warn!(id = %draft.id, ending = ?decision.ending, error = decision.error, "sent without Redis");

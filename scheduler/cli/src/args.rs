@@ -11,6 +11,7 @@ use sendslot_shared::limits::{Adaptive, Lane, Quota, RampStep};
 use sendslot_shared::time::Instant;
 
 use crate::dlq::DlqCommand;
+use crate::doctor::DoctorArgs;
 use crate::instant;
 use crate::policy_text::{self, Given, duration, whole_ms, whole_s};
 
@@ -21,6 +22,7 @@ const EXIT_CODES: &str = "Exit codes:
   3  some messages were not accepted (each is named on standard error), the others were; or it is too late to cancel;
      or an audit found the limit exceeded
   4  the budget, the send or the dead letter is unknown
+  doctor: 1 an error was found, 3 a warning, 0 neither
 
 Each setting is its flag, else its environment variable, else what the TOML file says: `sendslot config` shows which.
 AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID … as usual for AWS.";
@@ -70,6 +72,8 @@ pub(crate) enum Command {
     /// API keys of the front door.
     #[command(subcommand)]
     Key(KeyCommand),
+    /// Check the deployment against what the code relies on, each finding with its remedy.
+    Doctor(DoctorArgs),
     /// What could not be sent: list, show, book again, delete.
     #[command(subcommand)]
     Dlq(DlqCommand),

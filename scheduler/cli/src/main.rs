@@ -7,6 +7,7 @@ mod cancel;
 mod config;
 mod demo;
 mod dlq;
+mod doctor;
 mod exit;
 mod history;
 mod instant;
@@ -77,6 +78,7 @@ async fn run(command: Command, settings: &Settings) -> Result<Exit, Failure> {
         Command::Serve(options) => serve::run(options, settings).await,
         Command::Receipts => receipts::run(settings).await,
         Command::Key(command) => key::run(command),
+        Command::Doctor(options) => doctor::run(options, settings).await,
         Command::Dlq(command) => dlq::run(command, settings).await,
         Command::Local(command) => local::run(command).await,
         Command::Config(options) => config::run(&options, settings),

@@ -17,7 +17,7 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, BufReader
 use crate::args::SendArgs;
 use crate::exit::{Exit, Failure};
 use crate::settings::Settings;
-use crate::{jsonl, output, words};
+use crate::{jsonl, output};
 
 /// What became of a file, as `--json` shows it.
 #[derive(Debug, Default, Serialize)]
@@ -233,7 +233,7 @@ impl Report {
 
     fn refuse(&mut self, refusal: &Refusal) {
         self.refused += 1;
-        *self.refused_by.entry(words::refused(refusal)).or_default() += 1;
+        *self.refused_by.entry(refusal.as_str()).or_default() += 1;
         if let Refusal::Full { retry_after } = refusal {
             let seconds = retry_after.as_secs();
             self.retry_after_s = Some(self.retry_after_s.map_or(seconds, |s| s.min(seconds)));

@@ -29,6 +29,7 @@ pub(crate) async fn run(args: ServeArgs, settings: &Settings) -> Result<Exit, Fa
     let scheduler = settings.scheduler()?.start_without_redis().start_without_sqs();
     let scheduler = scheduler.build().await.map_err(crate::send::unusable)?;
     let server = Server::bind(listen).await?;
+    let metrics = Some(sendslot_http::metrics::install()?);
     let (stop_mapper, stopped) = tokio::sync::oneshot::channel::<()>();
     let mapper = match receipts.as_ref().filter(|_| !args.no_receipts_mapper) {
         Some(receipts) => Some(receipts::mapper(scheduler.store().clone(), receipts).await),
@@ -36,7 +37,7 @@ pub(crate) async fn run(args: ServeArgs, settings: &Settings) -> Result<Exit, Fa
     };
     let mapping = mapper.map(|mapper| tokio::spawn(async move { mapper.run(async { _ = stopped.await }).await }));
     let coalescing = config.serve.coalescing();
-    let app = sendslot_http::app(scheduler, Options { keys, limits, receipts, coalescing, ..Options::default() });
+    let app = sendslot_http::app(scheduler, Options { keys, limits, metrics, receipts, coalescing });
     let stop = stop_signal()?;
     output::note(&format!("listening on http://{}", server.address()));
     let ended = server.run(app.clone(), sendslot_http::router(app), stop).await;

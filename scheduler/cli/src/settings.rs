@@ -136,6 +136,18 @@ pub(crate) const SETTINGS: &[Setting] = &[
         secret: false,
     },
     Setting {
+        name: "function",
+        variable: "SENDSLOT_FUNCTION",
+        flag: "function",
+        value: "NAME",
+        kind: Kind::Text,
+        default: None,
+        command: Some("doctor"),
+        what: "The worker's Lambda function, to check it and its mapping",
+        give: "the function's name or ARN",
+        secret: false,
+    },
+    Setting {
         name: "log",
         variable: "RUST_LOG",
         flag: "log",

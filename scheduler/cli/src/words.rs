@@ -1,6 +1,6 @@
 //! What the engine's reasons are called when people read them.
 
-use sendslot_scheduler::{BoundBy, MoveReason, Refusal, SendState};
+use sendslot_scheduler::{BoundBy, MoveReason, SendState};
 use sendslot_shared::budget::UNTIL_RESUMED;
 use sendslot_shared::id::BudgetName;
 use sendslot_shared::time::Instant;
@@ -48,26 +48,6 @@ pub(crate) fn ended(state: SendState) -> &'static str {
         SendState::Expired => "expired: its deadline passed first",
         SendState::Unknown => "unknown: nobody knows whether it was sent",
         state => state.as_str(),
-    }
-}
-
-/// A refusal's name, for JSON and for counts.
-pub(crate) fn refused(refusal: &Refusal) -> &'static str {
-    match refusal {
-        Refusal::Conflict => "conflict",
-        Refusal::InProgress => "in_progress",
-        Refusal::AlreadySent => "already_sent",
-        Refusal::Cancelled => "cancelled",
-        Refusal::Failed => "failed",
-        Refusal::Expired => "expired",
-        Refusal::Unknown => "unknown_outcome",
-        Refusal::PastDeadline { .. } => "past_deadline",
-        Refusal::TooFar { .. } => "too_far",
-        Refusal::CostTooLarge { .. } => "cost_too_large",
-        Refusal::UnknownLane => "unknown_lane",
-        Refusal::NoRecipient => "no_recipient",
-        Refusal::Full { .. } => "full",
-        Refusal::UnknownBudget => "unknown_budget",
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use sendslot_receipts::config::Providers;
-use sendslot_scheduler::Scheduler;
+use sendslot_scheduler::{Gauges, Scheduler};
 use sendslot_shared::queue::Queue;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
@@ -76,6 +76,7 @@ struct Inner {
     body_kib: Arc<Semaphore>,
     draining: AtomicBool,
     readiness: Mutex<Option<(Instant, Readiness)>>,
+    gauges: Gauges,
 }
 
 impl fmt::Debug for App {
@@ -99,6 +100,7 @@ const READINESS_WAIT: Duration = Duration::from_millis(2500);
 impl App {
     pub(crate) fn new(scheduler: Scheduler, options: Options) -> Self {
         let limits = options.limits;
+        let gauges = Gauges::new(scheduler.store().clone());
         Self(Arc::new(Inner {
             coalescer: Coalescer::new(scheduler.clone(), options.coalescing),
             scheduler,
@@ -107,6 +109,7 @@ impl App {
             options,
             draining: AtomicBool::new(false),
             readiness: Mutex::default(),
+            gauges,
         }))
     }
 
@@ -114,6 +117,11 @@ impl App {
     #[must_use]
     pub fn scheduler(&self) -> &Scheduler {
         &self.0.scheduler
+    }
+
+    /// What metrics ask of Redis.
+    pub(crate) fn gauges(&self) -> &Gauges {
+        &self.0.gauges
     }
 
     pub(crate) fn coalescer(&self) -> &Coalescer {

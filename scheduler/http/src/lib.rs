@@ -35,6 +35,7 @@ pub mod config;
 pub mod content;
 pub mod instant;
 pub mod keys;
+pub mod metrics;
 mod openapi;
 mod page;
 mod passage;

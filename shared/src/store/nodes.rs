@@ -126,6 +126,17 @@ impl Nodes {
         slot.and_then(|slot| table.serving(slot).cloned()).unwrap_or_else(any)
     }
 
+    /// All servers that serve bookings.
+    pub(super) fn primaries(&self, table: &Table) -> Vec<Arc<Link>> {
+        let mut all: Vec<Arc<Link>> = table.slots.iter().map(|slots| slots.link.clone()).collect();
+        if all.is_empty() {
+            all.extend(self.seeds.first().cloned());
+        }
+        all.sort_by(|a, b| a.address.cmp(&b.address));
+        all.dedup_by(|a, b| a.address == b.address);
+        all
+    }
+
     /// The link that a redirection of this node names: `3999 host:port`, without a host when it is the node's own.
     pub(super) fn named(&self, detail: Option<&str>, by: &Link) -> Option<Arc<Link>> {
         let (host, port) = detail?.split_ascii_whitespace().nth(1)?.rsplit_once(':')?;

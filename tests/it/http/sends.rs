@@ -63,7 +63,15 @@ async fn each_route_does_its_work() {
     assert!(paused.json()["paused_until"].as_str().unwrap() > "2100", "{paused:?}");
     let resumed = front.ask(Method::POST, "/v1/budgets/sms/resume", None).await;
     assert_eq!((resumed.status, &resumed.json()["paused_until"]), (200, &Value::Null));
-    front.get("/metrics").await.assert_problem(404, "not-found", &["measures nothing"]);
+    let metrics = front.get("/metrics").await;
+    assert_eq!((metrics.status, metrics.header("content-type")), (200, "text/plain; version=0.0.4; charset=utf-8"));
+    for series in [
+        "sendslot_admitted_total{budget=\"sms\",lane=\"default\"}",
+        "sendslot_booked_horizon_seconds{budget=\"sms\",lane=\"otp\"}",
+        "sendslot_redis_up 1",
+    ] {
+        assert!(metrics.text.contains(series), "{series} in {metrics:?}");
+    }
 }
 
 #[tokio::test]

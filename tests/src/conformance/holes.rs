@@ -134,7 +134,7 @@ pub async fn an_unknown_id_leaves_a_tombstone<E: Engine>(engine: &E) {
     assert_eq!(engine.cancel(&draft).await, Cancelled::Unknown, "asked again, it answers the same");
     assert_eq!(engine.reserve(&draft).await, Err(Refusal::Cancelled));
     assert_eq!(engine.redrive(&draft).await, Err(Refusal::Cancelled));
-    let unbooked = Envelope { draft, seq: 0, tag: 7, at: None, report: None };
+    let unbooked = Envelope { draft, seq: 0, tag: 7, at: None, accepted: None, report: None };
     assert_eq!(engine.verdict(&unbooked, 1).await, Verdict::Done);
     let status = engine.send(&unbooked.draft).await.expect("a tombstone");
     assert_eq!((status.state, status.seq, status.at), (SendState::Cancelled, 0, None));

@@ -15,8 +15,8 @@ use super::args::RedriveArgs;
 use super::letter::{Letter, RECEIVED_TOO_OFTEN, plain};
 use super::shelf::{self, Shelf};
 use crate::exit::{Exit, Failure};
+use crate::output;
 use crate::settings::Settings;
-use crate::{output, words};
 
 /// What became of the dead letters, as `--json` shows it.
 #[derive(Debug, Default, Serialize)]
@@ -211,7 +211,7 @@ async fn fate(scheduler: &Scheduler, letter: &Letter, resend_unknown: bool) -> F
                 (Refusal::PastDeadline { .. }, Some(deadline)) => format!("{refusal}, {deadline}"),
                 _ => refusal.to_string(),
             };
-            Fate::Kept { why: words::refused(&refusal), error }
+            Fate::Kept { why: refusal.as_str(), error }
         }
         Err(error @ (ScheduleError::Redis(_) | ScheduleError::Queue(_) | ScheduleError::Nowhere { .. })) => {
             Fate::Broken(error)

@@ -67,5 +67,6 @@ pub(crate) async fn metrics(Anyone(caller): Anyone, State(app): State<App>) -> R
     let Some(render) = &app.options().metrics else {
         return Err(Problem::new(Kind::NotFound, "this server measures nothing"));
     };
+    app.gauges().refresh().await;
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], render()).into_response())
 }
