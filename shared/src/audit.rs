@@ -40,6 +40,8 @@ pub fn decode(minute: u64, bytes: &[u8]) -> Vec<Call> {
             calls.push(Call { at: at(ms), cost: 1 });
         } else if let (Some(ms), Some(cost)) = (fields.u16(), fields.u32()) {
             calls.push(Call { at: at(ms), cost });
+        } else {
+            break;
         }
     }
     calls

@@ -146,6 +146,12 @@ impl Windows {
         if self.first_ms.is_some() {
             self.idle_until(self.last_ms + self.limits.per_ms + 1);
         }
+        // a wide point may begin before the last call has left the window
+        while self.peaks.most.last().is_some_and(|units| *units > 0) {
+            let Some(at) = self.peaks.next_before(u64::MAX) else { return };
+            self.go_to(at);
+            self.peaks.note(at, self.inner);
+        }
     }
 
     fn go_to(&mut self, ms: u64) {
@@ -269,6 +275,12 @@ mod tests {
         let windows = over(3, &burst(10).chain(burst(400)).chain(burst(5000)).collect::<Vec<_>>());
         let above: Vec<_> = windows.above.iter().map(|a| (a.from_ms, a.to_ms, a.most)).collect();
         assert_eq!(above, [(10, 404, 10), (5000, 5004, 5)]);
+    }
+
+    #[test]
+    fn the_plot_comes_down_also_from_a_wide_point() {
+        let windows = over(1, &[(0, 1), (413, 1), (702, 1), (1001, 1)]);
+        assert_eq!((windows.peaks.width_ms, windows.peaks.most.last()), (2, Some(&0)));
     }
 
     #[test]
