@@ -9,6 +9,7 @@ use std::time::Duration;
 use aws_sdk_sqs::types::QueueAttributeName;
 use sendslot_localstack::provider::max_units_in_rolling_window;
 use sendslot_localstack::{Queues, Servers, Services, Stack, StackOptions, cfn_lint, localstack_python};
+use sendslot_shared::deployment;
 use sendslot_shared::policy::Policy;
 use sendslot_tests::per_second;
 use sendslot_tests::pipeline::{Pipeline, Setup};
@@ -89,20 +90,27 @@ fn functions_mappings_and_queues_are_as_the_code_needs_them() {
     for timeout in allowed {
         let timeout = timeout.as_str().unwrap();
         let visibility = timeouts[timeout]["Visibility"].as_u64().unwrap();
-        assert!(visibility >= 6 * timeout.parse::<u64>().unwrap() + longest_window, "{timeout}");
+        let needed = deployment::visibility(Duration::from_secs(timeout.parse().unwrap()));
+        assert!(visibility >= needed.as_secs() + longest_window, "{timeout}");
     }
     // a wait and a call fit into the function's timeout
-    let lead_ms = 1500 + 1000 * default(&template, "BulkBatchWindow");
-    assert!(default(&template, "FunctionTimeout") * 1000 >= lead_ms + default(&template, "ProviderTimeoutMs") + 5100);
-    assert!(template["Parameters"]["MaxReceiveCount"]["MinValue"].as_u64().unwrap() >= 5);
+    let lead = deployment::LEAD + SECOND * u32::try_from(default(&template, "BulkBatchWindow")).unwrap();
+    let call = Duration::from_millis(default(&template, "ProviderTimeoutMs"));
+    let needed = deployment::function_timeout(lead, call);
+    assert!(Duration::from_secs(default(&template, "FunctionTimeout")) >= needed, "{needed:?}");
+    let receives = template["Parameters"]["MaxReceiveCount"]["MinValue"].as_u64().unwrap();
+    assert!(receives >= deployment::MIN_RECEIVE_COUNT.into());
     for lanes in ["Bulk", "Urgent"] {
         let properties = |kind: &str| template["Resources"][format!("{lanes}{kind}")]["Properties"].clone();
         let mapping = properties("Mapping");
-        assert_eq!(mapping["FunctionResponseTypes"], serde_json::json!(["ReportBatchItemFailures"]));
+        assert_eq!(mapping["FunctionResponseTypes"], serde_json::json!([deployment::RESPONSE_TYPE]));
         assert_eq!(mapping["EventSourceArn"]["Fn::GetAtt"], serde_json::json!([format!("{lanes}Queue"), "Arn"]));
         let concurrency = format!("{lanes}MaximumConcurrency");
         assert_eq!(mapping["ScalingConfig"]["MaximumConcurrency"]["Ref"], concurrency);
-        assert!(default(&template, &format!("{lanes}BatchSize")) <= 10 || default(&template, "BulkBatchWindow") >= 1);
+        assert!(
+            default(&template, &format!("{lanes}BatchSize")) <= deployment::BATCH_WITHOUT_WINDOW.into()
+                || default(&template, &format!("{lanes}BatchWindow")) >= 1
+        );
         let function = properties("Function");
         assert_eq!((&function["Runtime"], &function["Handler"]), (&"provided.al2023".into(), &"bootstrap".into()));
         let variables = &function["Environment"]["Variables"];
@@ -112,8 +120,7 @@ fn functions_mappings_and_queues_are_as_the_code_needs_them() {
         let secret = variables["REDIS_URL"].to_string();
         assert!(secret.contains("{{resolve:secretsmanager:"), "{secret}");
         for name in variables.as_object().unwrap().keys() {
-            let row = format!("| `{name}` |");
-            assert!(include_str!("../../README.md").contains(&row), "the README does not know {name}");
+            assert!(include_str!("../../README.md").contains(&format!("`{name}`")), "the README does not know {name}");
         }
     }
     for (name, resource) in template["Resources"].as_object().unwrap() {
@@ -122,13 +129,14 @@ fn functions_mappings_and_queues_are_as_the_code_needs_them() {
             assert!(properties["FifoQueue"].is_null(), "{name}");
             let dead = name.ends_with("DeadLetters");
             assert_eq!(properties["RedrivePolicy"].is_null(), dead, "{name}");
-            let days = properties["MessageRetentionPeriod"].as_u64().unwrap() / 86_400;
-            assert!(if dead { days == 14 } else { days < 14 }, "{name}: {days} days");
+            let kept = Duration::from_secs(properties["MessageRetentionPeriod"].as_u64().unwrap());
+            assert_eq!(kept >= deployment::DLQ_RETENTION, dead, "{name}: {kept:?}");
+            assert_eq!(properties["MaximumMessageSize"], deployment::MAX_MESSAGE_BYTES, "{name}");
         }
     }
     assert_eq!(
         template["Resources"]["RedisSettings"]["Properties"]["Properties"],
-        serde_json::json!({ "maxmemory-policy": "noeviction", "cluster-enabled": "yes" })
+        serde_json::json!({ "maxmemory-policy": deployment::EVICTION, "cluster-enabled": "yes" })
     );
 }
 
@@ -206,7 +214,7 @@ async fn a_burst_goes_through_the_queues_that_the_template_makes() {
     let base = per_second(100, 0.9);
     let setup = Setup {
         policy: Policy { lead: base.lead + window, transit: base.transit + window, ..base },
-        queues: Some(queues),
+        queues: Some(queues.clone()),
         function_timeout: SECOND * u32::try_from(default(&template, "FunctionTimeout")).unwrap(),
         batch_size: usize::try_from(default(&template, "BulkBatchSize")).unwrap(),
         batch_window: window,
@@ -218,6 +226,7 @@ async fn a_burst_goes_through_the_queues_that_the_template_makes() {
     pipeline.ended(&ids, Duration::from_secs(60)).await;
     pipeline.drained(Duration::from_secs(60)).await;
     assert_eq!(pipeline.dead_letter_count().await, 0);
+    doctor_is_content(&stack, &queues, default(&template, "FunctionTimeout"));
     let arrivals = pipeline.stop().await;
     assert_eq!(arrivals.iter().filter(|arrival| arrival.accepted).count(), 300);
     let calls: Vec<(u64, u32)> = arrivals.iter().map(|arrival| (arrival.at_us, arrival.units)).collect();
@@ -226,6 +235,24 @@ async fn a_burst_goes_through_the_queues_that_the_template_makes() {
     cloudformation(&["delete", stack.endpoint_url(), "infra-test"]);
     assert_eq!(stack.sqs().list_queues().send().await.unwrap().queue_urls(), [] as [&str; 0]);
     stack.stop().await;
+}
+
+/// Nothing to mend but what this Redis is, which is there for a test: it keeps nothing.
+fn doctor_is_content(stack: &Stack, queues: &Queues, function_timeout_s: u64) {
+    let mut doctor = Command::new(SENDSLOT);
+    doctor
+        .args(["doctor", "--json", "--function-timeout", &format!("{function_timeout_s}s")])
+        .envs(stack.environment());
+    doctor.env("SENDSLOT_QUEUE_URL", &queues.queue_url).env("SENDSLOT_DLQ_URL", &queues.dlq_url);
+    let output = doctor.output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let findings = report["findings"].as_array().unwrap();
+    let is = |finding: &&Value, what: &str| finding["check"].as_str().unwrap().starts_with(what);
+    let of_queues: Vec<&Value> =
+        findings.iter().filter(|finding| is(finding, "queue.") || is(finding, "dlq.")).collect();
+    assert!(of_queues.len() >= 7, "{report}");
+    assert!(of_queues.iter().all(|finding| finding["severity"] == "ok"), "{of_queues:?}");
+    assert!(findings.iter().all(|finding| finding["severity"] != "error"), "{report}");
 }
 
 /// The attributes as SQS has them.

@@ -151,7 +151,7 @@ async fn the_sample_event_is_booked_and_sent() {
     let worker = bench.worker();
     let answer = worker.handle(sample, None).await.unwrap();
     assert_eq!(serde_json::to_string(&answer).unwrap(), r#"{"batchItemFailures":[]}"#);
-    // a busy machine misses the slot: then the copy is on the queue again
+    // nobody booked it: it is booked, and its copy goes back to the queue
     while bench.state("sample-1").await != SendState::Sent {
         let copies = bench.queue.receive(1).await;
         handle(&worker, &bodies(&copies)).await;
