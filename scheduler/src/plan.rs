@@ -33,7 +33,6 @@ use sendslot_shared::time::{Instant, Timer};
 use crate::{ScheduleError, scheduler};
 
 const SECOND: Duration = Duration::from_secs(1);
-const HOUR_S: f64 = 3600.0;
 /// The furthest horizon that a policy may have.
 const FURTHEST: Duration = Duration::from_secs(14 * 86_400);
 /// Between the wake-ups of a long wait: the step of [`Timer::SQS`].

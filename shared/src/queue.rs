@@ -6,8 +6,8 @@ use std::time::Duration;
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::error::{DisplayErrorContext, ErrorMetadata};
 use aws_sdk_sqs::types::{
-    ChangeMessageVisibilityBatchRequestEntry, DeleteMessageBatchRequestEntry, Message, MessageAttributeValue,
-    MessageSystemAttributeName, QueueAttributeName, SendMessageBatchRequestEntry,
+    DeleteMessageBatchRequestEntry, Message, MessageAttributeValue, MessageSystemAttributeName, QueueAttributeName,
+    SendMessageBatchRequestEntry,
 };
 
 use crate::envelope::MAX_BODY_BYTES;
@@ -236,23 +236,6 @@ impl Queue {
             Err(error) => {
                 tracing::warn!(error = %DisplayErrorContext(&error), "messages could not be deleted");
                 handles.to_vec()
-            }
-        }
-    }
-
-    /// Shows messages to others after so long, whole seconds, instead of after the queue's visibility timeout. What cannot be
-    /// asked for stays hidden until then.
-    pub async fn show_after(&self, handles: &[&str], wait: Duration) {
-        let seconds = i32::try_from(wait.as_secs()).unwrap_or(i32::MAX).min(43_200);
-        for handles in handles.chunks(MAX_ENTRIES) {
-            let entry = |(i, handle): (usize, &&str)| {
-                let entry = ChangeMessageVisibilityBatchRequestEntry::builder().id(i.to_string());
-                entry.receipt_handle(*handle).visibility_timeout(seconds).build()
-            };
-            let Ok(entries) = handles.iter().enumerate().map(entry).collect() else { continue };
-            let request = self.client.change_message_visibility_batch().queue_url(&self.url);
-            if let Err(error) = request.set_entries(Some(entries)).send().await {
-                tracing::warn!(error = %DisplayErrorContext(&error), "messages stay hidden for the visibility timeout");
             }
         }
     }

@@ -12,6 +12,7 @@ use axum::http::{HeaderMap, header};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use governor::clock::{Clock as _, DefaultClock};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
+use sendslot_receipts::config::unhex;
 use sendslot_shared::id::BudgetName;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -245,17 +246,6 @@ fn limiter(rate: f64) -> Option<DefaultDirectRateLimiter> {
     let burst = std::num::NonZeroU32::new(rate.ceil() as u32)?;
     let quota = Quota::with_period(Duration::from_secs_f64(1.0 / rate))?.allow_burst(burst);
     Some(RateLimiter::direct(quota))
-}
-
-fn unhex(text: &str) -> Option<[u8; 32]> {
-    let mut bytes = [0; 32];
-    if text.len() != 64 || !text.is_ascii() {
-        return None;
-    }
-    for (i, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&text[2 * i..2 * i + 2], 16).ok()?;
-    }
-    Some(bytes)
 }
 
 #[cfg(test)]

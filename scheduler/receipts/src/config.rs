@@ -180,7 +180,9 @@ impl ProviderConfig {
     }
 }
 
-fn unhex(text: &str) -> Option<[u8; 32]> {
+/// A SHA-256 as the configuration writes it: 64 hexadecimal digits.
+#[must_use]
+pub fn unhex(text: &str) -> Option<[u8; 32]> {
     let mut bytes = [0; 32];
     if text.len() != 64 || !text.is_ascii() {
         return None;

@@ -1,6 +1,6 @@
 //! What a burst costs: SQS, Lambda, Redis.
 
-use super::{HOUR_S, Plan, PlanError, PlanInput};
+use super::{Plan, PlanError, PlanInput};
 
 /// What AWS asks for, in dollars. They change and differ by region: give your own.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -94,7 +94,7 @@ impl Plan {
             sqs: self.requests.total() as f64 * prices.sqs_million_requests / 1e6,
             lambda_time: seconds * f64::from(input.memory_mb) / 1024.0 * prices.lambda_gb_second,
             lambda_requests: invocations * prices.lambda_million_requests / 1e6,
-            redis: self.drain.as_secs_f64() / HOUR_S * prices.redis_hour,
+            redis: self.drain.as_secs_f64() / 3600.0 * prices.redis_hour,
         }
     }
 }
