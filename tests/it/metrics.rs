@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use aws_lambda_events::event::sqs::SqsEvent;
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use metrics_exporter_prometheus::PrometheusHandle;
 use sendslot_localstack::RedisServer;
 use sendslot_localstack::event_source::WorkerLog;
 use sendslot_scheduler::{Gauges, Message, Scheduled, Scheduler, SchedulerBuilder};
@@ -110,6 +110,19 @@ fn prometheus_rules_can_be_read() {
     }
 }
 
+/// The value of the series with these labels, all of them; 0 when there is none.
+pub(crate) fn series(text: &str, name: &str, labels: &[(&str, &str)]) -> f64 {
+    let wanted: BTreeSet<String> = labels.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
+    let mut found = text.lines().filter_map(|line| {
+        let (series, value) = line.rsplit_once(' ')?;
+        let (series_name, rest) = series.split_once('{').unwrap_or((series, "}"));
+        let own: BTreeSet<String> =
+            rest.trim_end_matches('}').split(',').filter(|l| !l.is_empty()).map(str::to_owned).collect();
+        (series_name == name && own == wanted).then(|| value.parse::<f64>().unwrap())
+    });
+    found.next().unwrap_or(0.0)
+}
+
 /// Answers as a send's ID says.
 #[derive(Clone)]
 struct Scripted;
@@ -192,18 +205,8 @@ impl Rig {
         self.handle(&body).await;
     }
 
-    /// The value of the series with these labels, all of them; 0 when there is none.
     fn value(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
-        let wanted: BTreeSet<String> = labels.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
-        let text = self.rendered.render();
-        let mut found = text.lines().filter_map(|line| {
-            let (series, value) = line.rsplit_once(' ')?;
-            let (series_name, rest) = series.split_once('{').unwrap_or((series, "}"));
-            let own: BTreeSet<String> =
-                rest.trim_end_matches('}').split(',').filter(|l| !l.is_empty()).map(str::to_owned).collect();
-            (series_name == name && own == wanted).then(|| value.parse::<f64>().unwrap())
-        });
-        found.next().unwrap_or(0.0)
+        series(&self.rendered.render(), name, labels)
     }
 
     fn plain(&self, name: &str) -> f64 {
@@ -221,15 +224,7 @@ impl Rig {
 
 #[tokio::test]
 async fn after_a_scenario_each_metric_is_there_with_a_right_value() {
-    let recorder = PrometheusBuilder::new();
-    let recorder = TABLE.iter().fold(recorder, |builder, metric| match metric.kind {
-        Kind::Histogram(bounds) => {
-            let name = metrics_exporter_prometheus::Matcher::Full(metric.name.to_owned());
-            builder.set_buckets_for_metric(name, bounds).unwrap()
-        }
-        _ => builder,
-    });
-    let recorder = recorder.build_recorder();
+    let recorder = sendslot_prometheus::recorder();
     let rig = Rig::start(recorder.handle()).await;
     // this test's tasks run on this thread alone
     let _recorder = ::metrics::set_default_local_recorder(&recorder);

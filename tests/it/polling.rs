@@ -1,5 +1,7 @@
 //! The long-lived worker: the real binary, without Lambda.
 
+mod metrics;
+
 use std::collections::BTreeSet;
 use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -8,11 +10,12 @@ use futures_util::{StreamExt as _, stream};
 use sendslot_localstack::QueueOptions;
 use sendslot_localstack::provider::{Arrival, ProviderOptions, StrictProvider, max_units_in_rolling_window};
 use sendslot_scheduler::{Message, Scheduler, SendState};
+use sendslot_shared::aws_sdk_sqs::Client;
 use sendslot_shared::budget;
 use sendslot_shared::id::BudgetName;
 use sendslot_shared::store::Store;
 use sendslot_tests::per_second;
-use sendslot_tests::queues::localstack;
+use sendslot_tests::queues::{TestQueue, localstack};
 use tokio::process::{Child, Command};
 
 const WORKER: &str = env!("CARGO_BIN_EXE_sendslot-worker-under-test");
@@ -46,9 +49,19 @@ impl Bench {
     }
 
     fn worker(&self, more: &[(&str, &str)]) -> Child {
+        self.command(more).arg("poll").spawn().unwrap()
+    }
+
+    fn command(&self, more: &[(&str, &str)]) -> Command {
         let mut command = Command::new(WORKER);
-        command.arg("poll").env_clear().envs(self.environment.iter().cloned()).envs(more.iter().copied());
-        command.stdin(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap()
+        command.env_clear().envs(self.environment.iter().cloned()).envs(more.iter().copied());
+        command.stdin(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
+        command
+    }
+
+    fn queue(&self, sqs: Client) -> TestQueue {
+        let variable = |name: &str| self.environment.iter().find(|(n, _)| n == name).unwrap().1.clone();
+        TestQueue { sqs, url: variable("SENDSLOT_QUEUE_URL"), dlq_url: variable("SENDSLOT_DLQ_URL") }
     }
 
     async fn schedule(&self, n: usize) -> Vec<String> {
@@ -77,10 +90,15 @@ impl Bench {
     }
 }
 
-/// SIGTERM, and how the process ends.
-async fn stopped(mut worker: Child) -> ExitStatus {
+/// SIGTERM.
+fn stop(worker: &Child) {
     let id = worker.id().unwrap().to_string();
     assert!(std::process::Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+}
+
+/// SIGTERM, and how the process ends.
+async fn stopped(mut worker: Child) -> ExitStatus {
+    stop(&worker);
     tokio::time::timeout(60 * SECOND, worker.wait()).await.expect("it ends").unwrap()
 }
 
@@ -101,13 +119,7 @@ async fn two_processes_send_everything_once_and_leave_the_queue_empty() {
         assert!(stopped(worker).await.success());
     }
     assert_eq!(bench.sent(&ids).await, 300);
-    let variable = |name: &str| bench.environment.iter().find(|(n, _)| n == name).unwrap().1.clone();
-    let queue = sendslot_tests::queues::TestQueue {
-        sqs: localstack().await.sqs(),
-        url: variable("SENDSLOT_QUEUE_URL"),
-        dlq_url: variable("SENDSLOT_DLQ_URL"),
-    };
-    assert!(queue.is_empty().await);
+    assert!(bench.queue(localstack().await.sqs()).is_empty().await);
     assert_each_once(&bench.provider.stop(), &ids);
 }
 
@@ -137,6 +149,7 @@ async fn a_process_that_cannot_work_says_why() {
     for (setting, words) in [
         (("SENDSLOT_POLL_BATCH_MS", "6000"), "SENDSLOT_POLL_BATCH_MS"),
         (("SENDSLOT_POLL_IN_HAND", "0"), "SENDSLOT_POLL_IN_HAND"),
+        (("SENDSLOT_METRICS", "statsd"), "SENDSLOT_METRICS=statsd cannot be used: give prometheus, emf or none"),
         (("SENDSLOT_QUEUE_URL", missing.as_str()), "cannot be used"),
     ] {
         let output = bench.worker(&[setting]).wait_with_output().await.unwrap();

@@ -30,6 +30,16 @@ pub enum ConfigError {
         /// What is taken.
         what: &'static str,
     },
+    /// An address that was to be listened on.
+    #[error("{name}={given} cannot be listened on: {source}; give a free HOST:PORT of this machine, port 0 for any")]
+    Listen {
+        /// The environment variable.
+        name: &'static str,
+        /// The address.
+        given: String,
+        /// What the system says.
+        source: std::io::Error,
+    },
     /// The Redis URL.
     #[error(transparent)]
     Redis(#[from] StoreError),

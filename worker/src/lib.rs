@@ -34,6 +34,7 @@ mod config;
 mod decide;
 mod emf;
 mod error_code;
+mod export;
 mod http;
 mod local;
 mod measure;

@@ -8,14 +8,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::batch::Worker;
-use crate::config::{ConfigError, WorkerConfig, parsed, setting};
-use crate::emf::Emf;
+use crate::config::{ConfigError, WorkerConfig};
+use crate::export::{self, Export};
 use crate::message::lease;
 use crate::poll::{PollConfig, poll};
 use crate::provider::Provider;
-
-/// How often a long-lived worker writes its metrics.
-const EACH: Duration = Duration::from_secs(60);
 
 /// Why a worker ended.
 #[derive(Debug, thiserror::Error)]
@@ -50,13 +47,15 @@ pub enum RunError {
 /// [`RunError`].
 pub async fn run<P: Provider>(provider: P) -> Result<(), RunError> {
     let worker = Worker::new(WorkerConfig::from_env().await?, provider);
-    let emf = measure()?;
+    let emf = export::of_function()?;
     let handler = service_fn(|event: LambdaEvent<SqsEvent>| {
         let (worker, emf) = (worker.clone(), emf.clone());
         async move {
             let end = invocation_end(event.context.deadline);
             let answer = worker.handle(event.payload, end).await.map_err(lambda_runtime::Error::from);
-            write(emf.as_ref());
+            if let Some(emf) = &emf {
+                export::write(emf);
+            }
             answer
         }
     });
@@ -65,6 +64,10 @@ pub async fn run<P: Provider>(provider: P) -> Result<(), RunError> {
 
 /// Runs a long-lived worker for this provider, configured from the environment, until SIGTERM or SIGINT: then it takes no more
 /// messages and ends when what it has in hand is done, or after `SENDSLOT_POLL_STOP_MS`. A second signal ends it at once.
+///
+/// `SENDSLOT_METRICS` says how its metrics leave it [default: none]: `prometheus` serves them at `/metrics` of
+/// `SENDSLOT_METRICS_LISTEN` [default: 127.0.0.1:9464], with 200 at `/healthz`; `emf` writes them as in Lambda, each minute and at
+/// the end.
 ///
 /// # Errors
 /// [`RunError`].
@@ -79,14 +82,8 @@ pub async fn run_polling<P: Provider>(provider: P) -> Result<(), RunError> {
         }
         .into());
     }
+    let export = Export::of_process().await?;
     config.queue.check().await.map_err(ConfigError::from)?;
-    let emf = measure()?;
-    let minutely = async {
-        loop {
-            tokio::time::sleep(EACH).await;
-            write(emf.as_ref());
-        }
-    };
     let (mut first, mut second) = signals().map(|signals| (signals.clone(), signals)).map_err(RunError::Signals)?;
     let stop = async move { drop(first.wait_for(|n| *n >= 1).await) };
     let ended = tokio::select! {
@@ -95,9 +92,9 @@ pub async fn run_polling<P: Provider>(provider: P) -> Result<(), RunError> {
             messages => Err(RunError::Unfinished { messages }),
         },
         _ = second.wait_for(|n| *n >= 2) => Err(RunError::SecondSignal),
-        () = minutely => Ok(()),
+        never = export.run() => match never {},
     };
-    write(emf.as_ref());
+    export.finish();
     ended
 }
 
@@ -115,24 +112,6 @@ fn signals() -> std::io::Result<watch::Receiver<u32>> {
         }
     });
     Ok(counted)
-}
-
-/// A reader that went away is no reason to send again.
-fn write(emf: Option<&Emf>) {
-    let _ = emf.map(|emf| emf.write(std::io::stdout().lock()));
-}
-
-/// The recorder to write from, if there is one.
-fn measure() -> Result<Option<Emf>, ConfigError> {
-    let in_lambda = setting("AWS_LAMBDA_INITIALIZATION_TYPE").is_some();
-    let wanted = parsed("SENDSLOT_METRICS", in_lambda, "give emf or none", |text| match text {
-        "emf" => Some(true),
-        "none" => Some(false),
-        _ => None,
-    })?;
-    let namespace = setting("SENDSLOT_METRICS_NAMESPACE").unwrap_or_else(|| "Sendslot".to_owned());
-    let emf = Emf::new(&namespace);
-    Ok((wanted && metrics::set_global_recorder(emf.clone()).is_ok()).then_some(emf))
 }
 
 /// Lambda's deadline (ms since 1970) on this process's own clock. One that has passed before the handler starts is none:

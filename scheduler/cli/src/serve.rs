@@ -29,7 +29,7 @@ pub(crate) async fn run(args: ServeArgs, settings: &Settings) -> Result<Exit, Fa
     let scheduler = settings.scheduler()?.start_without_redis().start_without_sqs();
     let scheduler = scheduler.build().await.map_err(crate::send::unusable)?;
     let server = Server::bind(listen).await?;
-    let metrics = Some(sendslot_http::metrics::install()?);
+    let metrics = Some(sendslot_prometheus::install()?);
     let (stop_mapper, stopped) = tokio::sync::oneshot::channel::<()>();
     let mapper = match receipts.as_ref().filter(|_| !args.no_receipts_mapper) {
         Some(receipts) => Some(receipts::mapper(scheduler.store().clone(), receipts).await),

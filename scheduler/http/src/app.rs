@@ -15,8 +15,7 @@ use crate::config::Limits;
 use crate::keys::Keys;
 use crate::problem::{Kind, Problem};
 
-/// Renders the metrics in Prometheus' text format.
-pub type RenderMetrics = Arc<dyn Fn() -> String + Send + Sync>;
+pub use sendslot_prometheus::Render as RenderMetrics;
 
 /// What a server is made of besides the scheduler.
 #[derive(Default)]

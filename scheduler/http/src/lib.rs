@@ -35,7 +35,6 @@ pub mod config;
 pub mod content;
 pub mod instant;
 pub mod keys;
-pub mod metrics;
 mod openapi;
 mod page;
 mod passage;

@@ -68,5 +68,5 @@ pub(crate) async fn metrics(Anyone(caller): Anyone, State(app): State<App>) -> R
         return Err(Problem::new(Kind::NotFound, "this server measures nothing"));
     };
     app.gauges().refresh().await;
-    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], render()).into_response())
+    Ok(([(header::CONTENT_TYPE, sendslot_prometheus::CONTENT_TYPE)], render()).into_response())
 }
