@@ -119,17 +119,18 @@ impl Store {
     /// # Errors
     /// [`StoreError::Unreachable`], [`StoreError::Login`], [`StoreError::TooOld`].
     pub async fn check(&self) -> Result<(), StoreError> {
-        let info: String = match self.command("INFO", None, redis::cmd("INFO").arg("server")).await? {
-            Value::BulkString(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-            Value::VerbatimString { text, .. } | Value::SimpleString(text) => text,
-            other => return Err(StoreError::Reply { script: "INFO", reply: format!("{other:?}") }),
+        let found = match self.command("INFO", None, redis::cmd("INFO").arg("server")).await {
+            Ok(info) => inspect::version(&info),
+            // a user that may not ask, as with -@dangerous
+            Err(StoreError::Refused { source, .. }) if source.code() == Some("NOPERM") => {
+                inspect::version_of_hello(self.command("HELLO", None, &redis::cmd("HELLO")).await?)
+            }
+            Err(error) => return Err(error),
         };
-        let field = |name: &str| info.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
-        let found = field("valkey_version").or_else(|| field("redis_version")).unwrap_or("of unknown version");
-        if version_of(found).is_some_and(|v| v >= MIN_REDIS) {
-            return Ok(());
+        match found {
+            Some(version) if is_new_enough(&version) => Ok(()),
+            found => Err(StoreError::TooOld { found: found.unwrap_or_else(|| "of unknown version".to_owned()) }),
         }
-        Err(StoreError::TooOld { found: found.to_owned() })
     }
 
     /// One plain command; its key says which node of a cluster is asked.
@@ -156,6 +157,10 @@ impl Store {
 
 fn only(name: &'static str, mut answers: Vec<Result<Value, StoreError>>) -> Result<Value, StoreError> {
     answers.pop().unwrap_or_else(|| Err(StoreError::Reply { script: name, reply: "nothing".to_owned() }))
+}
+
+fn is_new_enough(version: &str) -> bool {
+    version_of(version).is_some_and(|version| version >= MIN_REDIS)
 }
 
 fn version_of(text: &str) -> Option<(u32, u32)> {

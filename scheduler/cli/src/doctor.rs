@@ -70,29 +70,39 @@ pub(crate) async fn run(args: DoctorArgs, settings: &Settings) -> Result<Exit, F
 }
 
 async fn check_redis(findings: &mut Findings, store: &Store, url: &str) -> Option<budgets::Budgets> {
-    let checked = async {
-        store.check().await?;
-        store.inspect().await
-    };
-    match checked.await {
-        Ok(servers) => {
-            findings.ok("redis.answers", &format!("{} answers, and is new enough", store.address()));
-            redis::check(findings, &servers, url);
-            budgets::check(findings, store).await
-        }
+    let answers = match store.inspect().await {
+        Ok(answers) => answers,
         Err(error) => {
-            let remedy = match &error {
-                StoreError::Login { .. } => {
-                    "give the right user and password in REDIS_URL: redis://user:password@host:port"
-                }
-                StoreError::TooOld { .. } => "upgrade the server",
-                StoreError::Refused { .. } if url.contains("cluster") => {
-                    "if this is one server and no cluster, give redis:// instead of redis+cluster://"
-                }
-                _ => "start it, or mend REDIS_URL and what is between here and there",
-            };
-            findings.error("redis.answers", &error.to_string(), remedy);
-            None
+            not_asked(findings, &error, url);
+            return None;
+        }
+    };
+    let (nodes, mut servers) = (answers.len(), vec![]);
+    for answer in answers {
+        match answer {
+            Ok(server) => servers.push(server),
+            Err(error) => not_asked(findings, &error, url),
         }
     }
+    if servers.is_empty() {
+        return None;
+    }
+    findings.ok("redis.answers", &format!("{}: {} of {nodes} servers answer", store.address(), servers.len()));
+    // what follows is not known of old servers
+    if !redis::versions(findings, &servers) {
+        return None;
+    }
+    redis::check(findings, &servers, nodes, url);
+    budgets::check(findings, store).await
+}
+
+fn not_asked(findings: &mut Findings, error: &StoreError, url: &str) {
+    let remedy = match error {
+        StoreError::Login { .. } => "give the right user and password in REDIS_URL: redis://user:password@host:port",
+        StoreError::Refused { .. } if url.contains("cluster") => {
+            "if this is one server and no cluster, give redis:// instead of redis+cluster://"
+        }
+        _ => "start it, or mend REDIS_URL and what is between here and there",
+    };
+    findings.error("redis.answers", &error.to_string(), remedy);
 }

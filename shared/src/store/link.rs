@@ -35,6 +35,8 @@ enum Dial {
 struct State {
     generation: u64,
     connection: Option<MultiplexedConnection>,
+    /// Host and port that the connection leads to.
+    at: Option<String>,
     failure: Option<RedisError>,
 }
 
@@ -63,6 +65,11 @@ impl Link {
     /// Its host alone.
     pub(super) fn host(&self) -> &str {
         self.address.rsplit_once(':').map_or("", |(host, _)| host)
+    }
+
+    /// Host and port of whom it was connected to last: behind Sentinel the primary's.
+    pub(super) async fn at(&self) -> String {
+        self.state.lock().await.at.clone().unwrap_or_else(|| self.address.clone())
     }
 
     /// Asks once, all commands in one round trip. An error reply is an answer of its command.
@@ -98,8 +105,8 @@ impl Link {
         if let Some(failure) = state.failure.clone().filter(|_| self.failures.load(SeqCst) != failures) {
             return Err(failure);
         }
-        let connection = match self.dial().await {
-            Ok(connection) => connection,
+        let (connection, at) = match self.dial().await {
+            Ok(dialled) => dialled,
             Err(failure) => {
                 state.failure = Some(failure.clone());
                 self.failures.fetch_add(1, SeqCst);
@@ -108,10 +115,11 @@ impl Link {
         };
         state.generation += 1;
         state.connection = Some(connection.clone());
+        state.at = Some(at);
         Ok((state.generation, connection))
     }
 
-    async fn dial(&self) -> RedisResult<MultiplexedConnection> {
+    async fn dial(&self) -> RedisResult<(MultiplexedConnection, String)> {
         let config = AsyncConnectionConfig::new()
             .set_response_timeout(Some(RESPONSE_TIMEOUT))
             .set_connection_timeout(Some(CONNECT_TIMEOUT));
@@ -124,7 +132,8 @@ impl Link {
                     .map_err(|_| std::io::Error::from(std::io::ErrorKind::TimedOut))??
             }
         };
-        client.get_multiplexed_async_connection_with_config(&config).await
+        let at = client.get_connection_info().addr().to_string();
+        Ok((client.get_multiplexed_async_connection_with_config(&config).await?, at))
     }
 
     async fn discard(&self, generation: u64) {

@@ -105,10 +105,15 @@ impl Nodes {
             return Ok(table);
         }
         if let Some(one) = self.seeds.first().filter(|_| self.alone) {
-            let info = one.ask(&[redis::cmd("INFO").arg("cluster").clone()]).await;
-            let reply = info.map_err(|failure| failed("INFO", one, failure))?.pop();
-            if !reply.is_some_and(|reply| has_line(&reply, "cluster_enabled:1")) {
-                // also when it may not be asked: a node of a cluster says MOVED in time
+            // CLUSTER INFO for those who may not ask INFO; who may ask neither hears MOVED in time
+            let commands = [redis::cmd("INFO").arg("cluster").clone(), redis::cmd("CLUSTER").arg("INFO").clone()];
+            let replies = one.ask(&commands).await.map_err(|failure| failed("INFO", one, failure))?;
+            let is_node = match replies.as_slice() {
+                [Value::ServerError(_), cluster] => has_line(cluster, "cluster_state:"),
+                [info, ..] => has_line(info, "cluster_enabled:1"),
+                [] => false,
+            };
+            if !is_node {
                 self.change(|table| Arc::make_mut(table).learned = Some(Instant::now()));
                 return Ok(self.known());
             }
@@ -231,13 +236,13 @@ fn ranges(reply: &Value, own: &str) -> Option<Vec<Range>> {
     Some(all)
 }
 
-fn has_line(reply: &Value, line: &str) -> bool {
+fn has_line(reply: &Value, start: &str) -> bool {
     let text = match reply {
         Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
         Value::VerbatimString { text, .. } | Value::SimpleString(text) => text.clone(),
         _ => return false,
     };
-    text.lines().any(|l| l.trim() == line)
+    text.lines().any(|line| line.starts_with(start))
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! `sendslot doctor` on real servers, each with one wrong setting.
 
+mod servers;
+
 use aws_sdk_sqs::types::QueueAttributeName;
 use sendslot_shared::message::Message;
 use sendslot_shared::reserve::reserve;
@@ -83,6 +85,7 @@ async fn a_healthy_deployment_has_no_warnings() {
         report["findings"].as_array().unwrap().iter().map(|finding| finding["check"].as_str().unwrap()).collect();
     for check in [
         "redis.answers",
+        "redis.version",
         "redis.eviction",
         "redis.memory",
         "redis.persistence",
@@ -162,7 +165,7 @@ async fn a_redis_that_is_away_or_refuses_is_found_and_the_queues_are_checked_all
     let desk = desk.with("REDIS_URL", &format!("redis://127.0.0.1:{}", closed_port().await));
     desk.finds("error", "redis.answers", &["cannot be reached", "start it"]).await;
     let desk = desk.with("REDIS_URL", &old_redis().await);
-    desk.finds("error", "redis.answers", &["6.2.19", "upgrade"]).await;
+    desk.finds("error", "redis.version", &["6.2.19", "upgrade"]).await;
     let desk = desk.without("REDIS_URL");
     desk.finds("error", "redis.answers", &["REDIS_URL is not set"]).await;
 }
@@ -206,6 +209,27 @@ async fn each_wrong_setting_of_the_queues_is_found() {
         .iter()
         .any(|f| f["check"] == "queue.standard" && f["severity"] == "error");
     assert!(standard && ran.code == 1, "{ran:?}");
+}
+
+#[tokio::test]
+async fn a_redrive_policy_to_a_deleted_queue_is_found() {
+    let desk = Desk::healthy("doctor-redrive").await;
+    let other = TestQueue::create("doctor-gone").await;
+    desk.redrive_policy(&desk.arn(&other.dlq_url).await, 5).await;
+    other.sqs.delete_queue().queue_url(&other.dlq_url).send().await.unwrap();
+    desk.finds("error", "queue.dead_letters", &["doctor-gone-dlq", "does not exist", "SENDSLOT_DLQ_URL"]).await;
+    // that of the workers is the deleted one
+    let desk = desk.with("SENDSLOT_DLQ_URL", &other.dlq_url);
+    let ran = desk.doctor().await;
+    let report = ran.json();
+    let errors: Vec<_> = report["findings"].as_array().unwrap().iter().filter(|f| f["severity"] == "error").collect();
+    assert_eq!(
+        errors.iter().map(|f| &f["check"]).collect::<Vec<_>>(),
+        ["dlq.exists", "queue.dead_letters"],
+        "{report:#}"
+    );
+    assert!(errors.iter().all(|f| f["found"].as_str().unwrap().contains("doctor-gone-dlq")), "{report:#}");
+    assert_eq!(ran.code, 1);
 }
 
 #[tokio::test]

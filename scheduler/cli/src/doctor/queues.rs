@@ -130,21 +130,24 @@ async fn redrive(findings: &mut Findings, sqs: &Client, queue: &Attributes, url:
     }
     let arn = policy["deadLetterTargetArn"].as_str().unwrap_or_default();
     let name = arn.rsplit(':').next().unwrap_or_default();
-    match dead.and_then(|dead| dead.get(&QueueAttributeName::QueueArn)) {
-        Some(own) if own == arn => findings.ok(target, &format!("SQS moves messages to {name} as well")),
-        _ if sqs.get_queue_url().queue_name(name).send().await.is_err() => {
+    if dead.and_then(|dead| dead.get(&QueueAttributeName::QueueArn)).is_some_and(|own| own == arn) {
+        return findings.ok(target, &format!("SQS moves messages to {name} as well"));
+    }
+    match sqs.get_queue_url().queue_name(name).send().await {
+        Err(error) if error.as_service_error().is_some_and(|error| error.is_queue_does_not_exist()) => {
             let found = format!("the redrive policy points to {name}, which does not exist");
             findings.error(target, &found, "create it, or name the queue of SENDSLOT_DLQ_URL there");
         }
-        Some(_) => {
-            let found = format!("SQS moves messages to {name}, workers put dead letters elsewhere");
-            findings.warning(
-                target,
-                &found,
-                "name the queue of SENDSLOT_DLQ_URL in the redrive policy: `sendslot dlq` sees one",
-            );
+        Err(error) => {
+            let found = format!("whether {name} exists could not be asked: {}", DisplayErrorContext(&error));
+            findings.info(target, &found, "allow sqs:GetQueueUrl, or look for it in the console");
         }
-        None => findings.ok(target, &format!("SQS moves messages to {name}")),
+        Ok(_) if dead.is_some() => {
+            let found = format!("SQS moves messages to {name}, workers put dead letters elsewhere");
+            let remedy = "name the queue of SENDSLOT_DLQ_URL in the redrive policy: `sendslot dlq` sees one";
+            findings.warning(target, &found, remedy);
+        }
+        Ok(_) => findings.ok(target, &format!("SQS moves messages to {name}")),
     }
 }
 
