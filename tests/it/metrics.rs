@@ -8,6 +8,7 @@ use aws_lambda_events::event::sqs::SqsEvent;
 use metrics_exporter_prometheus::PrometheusHandle;
 use sendslot_localstack::RedisServer;
 use sendslot_localstack::event_source::WorkerLog;
+use sendslot_receipts::mapper::Mapper;
 use sendslot_scheduler::{Gauges, Message, Scheduled, Scheduler, SchedulerBuilder};
 use sendslot_shared::budget;
 use sendslot_shared::envelope::Envelope;
@@ -40,6 +41,7 @@ fn row(metric: &Metric) -> String {
         Origin::Worker => "worker",
         Origin::Both => "both",
         Origin::Scrape => "scrape",
+        Origin::Receipts => "receipts",
     };
     format!("| `{}` | {kind} | {} | {from} | {} |", metric.name, metric.labels.join(", "), metric.meaning)
 }
@@ -326,6 +328,17 @@ async fn after_a_scenario_each_metric_is_there_with_a_right_value() {
     rig.set("metrics-ghost", &per_second(100, 0.9)).await;
     rig.handle(&ghost).await;
     assert_eq!(rig.value("sendslot_redis_policy_state", &of_ghost), 0.0);
+
+    // a webhook call that nobody can read
+    let mapper = Mapper::new(rig.store.clone(), rig.queue.sqs.clone(), &rig.queue.dlq_url, Arc::default());
+    let call = rig.queue.sqs.send_message().queue_url(&rig.queue.dlq_url).message_body("no receipt");
+    call.send().await.unwrap();
+    let of_nobody = [("provider", "unknown"), ("outcome", "unreadable")];
+    let give_up = Instant::now() + Duration::from_secs(60);
+    while rig.value("sendslot_receipts_total", &of_nobody) == 0.0 {
+        assert!(Instant::now() < give_up);
+        mapper.once(Duration::from_secs(2)).await.unwrap();
+    }
 
     // Redis is away
     let (held, local) = (rig.body(Message::new("metrics-ghost", "held", "x")).await, LaneName::new("local").unwrap());

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant as Clock};
 
+use metrics_exporter_prometheus::PrometheusRecorder;
 use sendslot_localstack::{QueueOptions, Queues};
 use sendslot_receipts::config::{Preset, ProviderConfig, Providers};
-use sendslot_receipts::mapper::{Counters, Mapper};
+use sendslot_receipts::mapper::Mapper;
 use sendslot_receipts::mapping::{Mapped, Named, Unreadable};
 use sendslot_receipts::raw::RawReceipt;
 use sendslot_scheduler::{Delivery, DeliveryStatus, Receipt};
@@ -18,7 +19,7 @@ use sendslot_shared::receipt::{self, Recorded};
 use sendslot_shared::settle::{Action, Ending};
 use sendslot_shared::status::Event;
 use sendslot_shared::time::Instant;
-use sendslot_tests::queues::localstack;
+use sendslot_tests::queues::{TestQueue, localstack};
 use sendslot_tests::{Bench, SECOND, START, draft, on_each_redis, per_second};
 
 /// `printf %s secret | sha256sum`
@@ -273,6 +274,12 @@ async fn a_send_is_found_by_the_providers_id_for_as_long_as_sends_are_remembered
     .await;
 }
 
+/// What the mapper has counted on this thread.
+fn counted(recorder: &PrometheusRecorder, provider: &str, outcome: &str) -> f64 {
+    let labels = [("provider", provider), ("outcome", outcome)];
+    crate::metrics::series(&recorder.handle().render(), "sendslot_receipts_total", &labels)
+}
+
 /// A mapper on a queue of its own, and what it needs.
 struct Desk {
     bench: Bench,
@@ -288,7 +295,11 @@ impl Desk {
         let queues = stack.create_queues(name, options).await.unwrap();
         let bench = Bench::start().await;
         bench.policy(&per_second(100, 0.5)).await;
-        let providers = Arc::new(providers([("mail", preset(Preset::Sendgrid)), ("chat", preset(Preset::Whatsapp))]));
+        let providers = Arc::new(providers([
+            ("mail", preset(Preset::Sendgrid)),
+            ("chat", preset(Preset::Whatsapp)),
+            ("topic", preset(Preset::Ses)),
+        ]));
         let mapper = Mapper::new(bench.store.clone(), stack.sqs(), &queues.queue_url, providers);
         Self { bench, queues, sqs: stack.sqs(), mapper }
     }
@@ -333,6 +344,8 @@ impl Desk {
 
 #[tokio::test]
 async fn a_call_waits_on_sqs_for_its_mapper_and_is_recorded() {
+    let recorder = sendslot_prometheus::recorder();
+    let _recorder = ::metrics::set_default_local_recorder(&recorder);
     let desk = Desk::open("receipts-recorded").await;
     let copy = sending(&desk.bench, "order-17").await;
     let theirs = sending(&desk.bench, "other").await;
@@ -346,18 +359,20 @@ async fn a_call_waits_on_sqs_for_its_mapper_and_is_recorded() {
     desk.take(2).await;
     assert_eq!(desk.status("order-17").await, DeliveryStatus::Delivered);
     assert_eq!(desk.status("other").await, DeliveryStatus::Undelivered);
-    let counted = Counters { recorded: 2, older: 2, unknown_send: 0, unreadable: 0 };
-    assert_eq!(desk.mapper.counters(), counted);
+    let counted = |outcome| counted(&recorder, "mail", outcome);
+    assert_eq!(["delivered", "undelivered", "older", "unknown_send"].map(counted), [1.0, 1.0, 2.0, 0.0]);
     assert_eq!(desk.mapper.once(Duration::ZERO).await.unwrap(), 0, "they are off the queue");
 }
 
 #[tokio::test]
 async fn a_receipt_that_comes_before_its_send_is_known_comes_again() {
+    let recorder = sendslot_prometheus::recorder();
+    let _recorder = ::metrics::set_default_local_recorder(&recorder);
     let desk = Desk::open("receipts-early").await;
     let body = sample("whatsapp.json");
     desk.put(&raw("chat", "budget=b", body)).await;
     desk.take(1).await;
-    assert_eq!(desk.mapper.counters().unknown_send, 1);
+    assert_eq!(counted(&recorder, "chat", "unknown_send"), 1.0);
     sending(&desk.bench, "order-17").await;
     let other = sending(&desk.bench, "other").await;
     let id = "wamid.HBgLMTY1MDM4Nzk0MzkVAgARGBIyRkVCRUQ5RkE5MkQzRkYA";
@@ -369,21 +384,47 @@ async fn a_receipt_that_comes_before_its_send_is_known_comes_again() {
 
 #[tokio::test]
 async fn what_cannot_be_read_or_is_of_nobody_ends_among_the_dead_letters() {
+    let recorder = sendslot_prometheus::recorder();
+    let _recorder = ::metrics::set_default_local_recorder(&recorder);
     let desk = Desk::open("receipts-dead").await;
     let unreadable = raw("mail", "", &b"\xff\x00 no json"[..]);
     let unknown = raw("nobody", "", &b"{}"[..]);
     let of_nobody = raw("mail", "", sample("sendgrid.json"));
-    for raw in [&unreadable, &unknown, &of_nobody] {
+    let forged = raw("topic", "", subscription().replace("//sns.us-east-1.amazonaws.com/?", "//example.org/?"));
+    for raw in [&unreadable, &unknown, &of_nobody, &forged] {
         desk.put(raw).await;
     }
     desk.put_text("hello").await;
-    let mut dead = desk.dead(4).await;
+    let mut dead = desk.dead(5).await;
     dead.sort();
-    let mut expected = vec![unreadable.to_message(), unknown.to_message(), of_nobody.to_message(), "hello".to_owned()];
+    let mut expected: Vec<String> =
+        [&unreadable, &unknown, &of_nobody, &forged].map(RawReceipt::to_message).into_iter().collect();
+    expected.push("hello".to_owned());
     expected.sort();
     assert_eq!(dead, expected, "as they came");
-    let Counters { unreadable, recorded, .. } = desk.mapper.counters();
-    assert_eq!((unreadable, recorded), (3, 0), "each is counted and logged once");
+    let unreadable = ["mail", "topic", "unknown"].map(|provider| counted(&recorder, provider, "unreadable"));
+    assert_eq!(unreadable, [1.0, 1.0, 2.0], "each is counted and logged once");
+    assert_eq!(counted(&recorder, "topic", "subscription"), 0.0);
+}
+
+fn subscription() -> String {
+    String::from_utf8(sample("sns-subscription.json")).unwrap()
+}
+
+#[tokio::test]
+async fn a_topic_that_asks_to_be_confirmed_is_heard_once() {
+    let recorder = sendslot_prometheus::recorder();
+    let _recorder = ::metrics::set_default_local_recorder(&recorder);
+    let desk = Desk::open("receipts-topic").await;
+    desk.put(&raw("topic", "", subscription())).await;
+    desk.put(&raw("topic", "", subscription().replace("SubscriptionConf", "UnsubscribeConf"))).await;
+    desk.take(2).await;
+    assert_eq!(["subscription", "unreadable"].map(|outcome| counted(&recorder, "topic", outcome)), [2.0, 0.0]);
+    let Queues { queue_url, dlq_url, .. } = &desk.queues;
+    for url in [queue_url, dlq_url] {
+        let queue = TestQueue { sqs: desk.sqs.clone(), url: url.clone(), dlq_url: dlq_url.clone() };
+        assert!(queue.is_empty().await, "they are off the queue, and no dead letters: {url}");
+    }
 }
 
 #[test]

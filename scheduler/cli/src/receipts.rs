@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use sendslot_http::Receipts;
 use sendslot_http::config::Config;
+use sendslot_prometheus::Listener;
 use sendslot_receipts::mapper::Mapper;
 use sendslot_shared::queue::{self, Queue};
 use sendslot_shared::store::Store;
@@ -25,12 +26,34 @@ pub(crate) async fn run(settings: &Settings) -> Result<Exit, Failure> {
     if receipts.providers.is_empty() {
         return Err(Failure::usage(anyhow!("no provider is configured: add [receipts.NAME] to the file of --config")));
     }
+    let listener = match settings.get("metrics_listen") {
+        Some(address) => Some(listen(address).await?),
+        None => None,
+    };
     let store = settings.store().await?;
     let mapper = mapper(store, &receipts).await;
     let stop = serve::stop_signal()?;
     output::note(&format!("reading receipts from {}", receipts.queue.url()));
-    mapper.run(stop).await;
-    Ok(Exit::Success)
+    let Some(listener) = listener else {
+        mapper.run(stop).await;
+        return Ok(Exit::Success);
+    };
+    let render = sendslot_prometheus::install()?;
+    tokio::select! {
+        () = mapper.run(stop) => Ok(Exit::Success),
+        never = listener.serve(render) => match never {},
+    }
+}
+
+async fn listen(address: &str) -> anyhow::Result<Listener> {
+    let listener = Listener::bind(address).await.map_err(|error| {
+        anyhow!(
+            "SENDSLOT_METRICS_LISTEN={address} cannot be listened on: {error}; give a free HOST:PORT of this machine, \
+             port 0 for any"
+        )
+    })?;
+    output::note(&format!("metrics on http://{}", listener.address()));
+    Ok(listener)
 }
 
 /// What the front door takes; `None` without a queue.

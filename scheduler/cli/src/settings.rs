@@ -112,6 +112,18 @@ pub(crate) const SETTINGS: &[Setting] = &[
         secret: false,
     },
     Setting {
+        name: "metrics_listen",
+        variable: "SENDSLOT_METRICS_LISTEN",
+        flag: "metrics-listen",
+        value: "HOST:PORT",
+        kind: Kind::Text,
+        default: None,
+        command: Some("receipts"),
+        what: "Where `receipts` serves its metrics to Prometheus, at /metrics; port 0 takes a free one",
+        give: "an address and a port, such as 127.0.0.1:9464",
+        secret: false,
+    },
+    Setting {
         name: "redis_policy",
         variable: "SENDSLOT_REDIS_POLICY",
         flag: "redis-policy",

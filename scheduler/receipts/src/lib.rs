@@ -10,3 +10,4 @@ pub mod mapping;
 mod paths;
 mod preset;
 pub mod raw;
+mod sns;

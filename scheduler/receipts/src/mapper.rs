@@ -1,19 +1,20 @@
 //! Takes calls from the receipts' queue and records what they say.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use futures_util::future::{join_all, select};
 use sendslot_shared::aws_sdk_sqs::Client;
 use sendslot_shared::aws_sdk_sqs::error::DisplayErrorContext;
 use sendslot_shared::aws_sdk_sqs::types::{Message, MessageSystemAttributeName};
-use sendslot_shared::receipt::{self, Recorded};
+use sendslot_shared::metrics::{self, UNKNOWN};
+use sendslot_shared::receipt::{self, Delivery, Recorded};
 use sendslot_shared::store::{Store, StoreError};
 
 use crate::config::Providers;
-use crate::mapping::{Mapped, Named};
+use crate::mapping::{Mapped, Named, Unreadable};
 use crate::raw::RawReceipt;
+use crate::sns;
 
 /// When a call comes again whose send is not known yet, by how often it came; then the queue's redrive policy ends it.
 const BACK_AFTER_S: [i32; 6] = [5, 30, 120, 600, 1800, 3600];
@@ -24,27 +25,6 @@ const HIDDEN_S: i32 = 60;
 /// How long is waited after SQS or Redis could not be asked.
 const REST: Duration = Duration::from_secs(2);
 
-/// What a mapper has done, for metrics.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Receipts that were recorded.
-    pub recorded: u64,
-    /// Receipts that were older than the one that stands, or the same.
-    pub older: u64,
-    /// Times that a call went back since its send was not known.
-    pub unknown_send: u64,
-    /// Calls that could not be read.
-    pub unreadable: u64,
-}
-
-#[derive(Debug, Default)]
-struct Counts {
-    recorded: AtomicU64,
-    older: AtomicU64,
-    unknown_send: AtomicU64,
-    unreadable: AtomicU64,
-}
-
 /// Reads the receipts' queue. Cheap to clone; any number may run.
 #[derive(Debug, Clone)]
 pub struct Mapper {
@@ -52,7 +32,6 @@ pub struct Mapper {
     sqs: Client,
     queue_url: String,
     providers: Arc<Providers>,
-    counts: Arc<Counts>,
 }
 
 /// What becomes of a call.
@@ -80,19 +59,7 @@ impl Mapper {
     /// A mapper for this queue.
     #[must_use]
     pub fn new(store: Store, sqs: Client, queue_url: impl Into<String>, providers: Arc<Providers>) -> Self {
-        Self { store, sqs, queue_url: queue_url.into(), providers, counts: Arc::default() }
-    }
-
-    /// What this mapper and its clones have done so far.
-    #[must_use]
-    pub fn counters(&self) -> Counters {
-        let Counts { recorded, older, unknown_send, unreadable } = &*self.counts;
-        Counters {
-            recorded: recorded.load(Relaxed),
-            older: older.load(Relaxed),
-            unknown_send: unknown_send.load(Relaxed),
-            unreadable: unreadable.load(Relaxed),
-        }
+        Self { store, sqs, queue_url: queue_url.into(), providers }
     }
 
     /// Works until it is told to stop; then it finishes what it has in hand. Nothing that it cannot do is lost: it comes again.
@@ -178,7 +145,8 @@ impl Mapper {
     async fn record(&self, body: &str, receives: usize) -> Result<Fate, StoreError> {
         let unreadable = |provider: &str, reason: &str| {
             if receives == 1 {
-                self.counts.unreadable.fetch_add(1, Relaxed);
+                let known = self.providers.get(provider).map_or(UNKNOWN, |_| provider);
+                count(known, "unreadable");
                 tracing::warn!(provider, reason, "receipt_unreadable");
             }
             Ok(Fate::Back(UNREADABLE_BACK_AFTER_S))
@@ -192,22 +160,28 @@ impl Mapper {
         };
         let mapped = match provider.mapping.read(&raw) {
             Ok(mapped) => mapped,
-            Err(error) => return unreadable(&raw.provider, &error.to_string()),
+            Err(error) => {
+                let asked = (error == Unreadable::Subscription).then(|| sns::subscribe_url(&raw.body)).flatten();
+                let Some((subscribe_url, remedy)) = asked else { return unreadable(&raw.provider, &error.to_string()) };
+                count(&raw.provider, "subscription");
+                tracing::warn!(provider = raw.provider, subscribe_url, remedy, "sns_subscription");
+                return Ok(Fate::Done);
+            }
         };
         let mut unknown = 0;
         for event in &mapped {
-            unknown += usize::from(!self.record_one(event).await?);
+            unknown += usize::from(!self.record_one(&raw.provider, event).await?);
         }
         if unknown == 0 {
             return Ok(Fate::Done);
         }
-        self.counts.unknown_send.fetch_add(1, Relaxed);
+        count(&raw.provider, "unknown_send");
         tracing::info!(provider = raw.provider, unknown, events = mapped.len(), receives, "receipt_of_unknown_send");
         Ok(Fate::Back(BACK_AFTER_S[(receives - 1).min(BACK_AFTER_S.len() - 1)]))
     }
 
     /// Whether its send is known.
-    async fn record_one(&self, event: &Mapped) -> Result<bool, StoreError> {
+    async fn record_one(&self, provider: &str, event: &Mapped) -> Result<bool, StoreError> {
         let Mapped { budget, send, receipt } = event;
         let found;
         let id = match send {
@@ -220,13 +194,18 @@ impl Mapper {
                 None => return Ok(false),
             },
         };
-        let counts = &self.counts;
-        match receipt::record(&self.store, budget, id, receipt).await? {
-            Recorded::Recorded => counts.recorded.fetch_add(1, Relaxed),
-            Recorded::Older => counts.older.fetch_add(1, Relaxed),
-            Recorded::UnknownSend => return Ok(false),
+        let outcome = match (receipt::record(&self.store, budget, id, receipt).await?, receipt.delivery) {
+            (Recorded::Recorded, Delivery::Delivered) => "delivered",
+            (Recorded::Recorded, Delivery::Undelivered) => "undelivered",
+            (Recorded::Older, _) => "older",
+            (Recorded::UnknownSend, _) => return Ok(false),
         };
+        count(provider, outcome);
         tracing::debug!(%id, %budget, delivery = ?receipt.delivery, "receipt");
         Ok(true)
     }
+}
+
+fn count(provider: &str, outcome: &str) {
+    metrics::add(&metrics::RECEIPTS, &[provider, outcome], 1);
 }

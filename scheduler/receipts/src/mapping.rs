@@ -61,9 +61,7 @@ pub enum Unreadable {
     #[error("the body has no events where `events` says")]
     Events,
     /// SNS wants to know whether the topic is wanted.
-    #[error(
-        "it is no receipt: SNS asks whether to confirm a subscription; open the SubscribeURL of the dead letter's body"
-    )]
+    #[error("SNS asks whether to confirm a subscription, with a SubscribeURL that is not SNS' own: do not open it")]
     Subscription,
     /// An event says less than it must.
     #[error("event {index}: {what}")]

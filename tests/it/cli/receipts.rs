@@ -1,5 +1,6 @@
 //! Receipts from the front door to `status`.
 
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use sendslot_receipts::raw::{MAX_RECEIPT_BYTES, RawReceipt};
@@ -8,6 +9,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::process::Child;
 
 use super::*;
+use crate::metrics::series;
 
 /// `printf %s secret | sha256sum`
 const CONFIG: &str = r#"
@@ -19,6 +21,10 @@ budget = "now"
 [receipts.sms]
 preset = "twilio"
 sha256 = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"
+
+[receipts.topic]
+preset = "ses"
+sha256 = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"
 "#;
 
 /// A process of `sendslot` that goes on; it ends with this.
@@ -26,6 +32,8 @@ struct Running {
     child: Child,
     /// The rest of its first line on standard error after this word.
     address: String,
+    /// Its other lines on standard error.
+    said: Arc<Mutex<Vec<String>>>,
 }
 
 impl Desk {
@@ -49,8 +57,14 @@ impl Desk {
             let line = lines.next_line().await.unwrap().unwrap_or_else(|| panic!("it ended before it said {until:?}"));
             if let Some((_, address)) = line.split_once(until) {
                 let address = address.trim().to_owned();
-                tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-                return Running { child, address };
+                let said: Arc<Mutex<Vec<String>>> = Arc::default();
+                let sink = said.clone();
+                tokio::spawn(async move {
+                    while let Ok(Some(line)) = lines.next_line().await {
+                        sink.lock().unwrap().push(line);
+                    }
+                });
+                return Running { child, address, said };
             }
         }
     }
@@ -90,9 +104,20 @@ impl Running {
         (status, answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
     }
 
+    async fn metrics(&self) -> String {
+        let (status, text) = self.ask("GET", "/metrics", "", b"").await;
+        assert_eq!(status, 200);
+        text
+    }
+
     async fn post(&self, target: &str, body: &[u8]) -> u16 {
         self.ask("POST", target, "", body).await.0
     }
+}
+
+/// How many a scrape tells of.
+fn receipts(text: &str, provider: &str, outcome: &str) -> f64 {
+    series(text, "sendslot_receipts_total", &[("provider", provider), ("outcome", outcome)])
 }
 
 #[tokio::test]
@@ -157,6 +182,10 @@ async fn receipts_make_a_send_delivered_whoever_reads_them() {
         204
     );
     desk.becomes("a", "delivered").await;
+    let give_up = Instant::now() + Duration::from_secs(60);
+    while receipts(&server.metrics().await, "mail", "delivered") != 1.0 {
+        assert!(Instant::now() < give_up, "{}", server.metrics().await);
+    }
     let told = desk.run(&["status", "now", "a"]).await.stdout;
     assert!(told.starts_with("a: delivered since 2030-03-17T17:47:40Z (the provider says \"delivered\")"), "{told}");
     assert!(told.ends_with("  delivered 2030-03-17T17:47:40Z by the provider's receipt\n"), "{told}");
@@ -166,6 +195,62 @@ async fn receipts_make_a_send_delivered_whoever_reads_them() {
     let (status, body) = server.ask("GET", "/v1/budgets/now/sends/a", "", b"").await;
     let view: Value = serde_json::from_str(&body).unwrap();
     assert_eq!((status, &view["state"], &view["since"]), (200, &json!("delivered"), &json!("2030-03-17T17:47:40Z")));
+}
+
+#[tokio::test]
+async fn the_mapper_is_scraped_and_a_topic_that_asks_to_be_confirmed_is_named() {
+    let (desk, _queue) = Desk::with_receipts("cli-receipts-metrics").await;
+    let server = desk.serve(&["--no-receipts-mapper"]).await;
+    let _held = desk.hold("a", "").await;
+    let event = |id: &str, event: &str| {
+        json!([{ "event": event, "timestamp": 1_900_000_000, "sendslot_id": id, "sg_message_id": "x.recv" }])
+            .to_string()
+    };
+    let asks = include_str!("../../receipts/sns-subscription.json");
+    let forged = asks.replace("//sns.us-east-1.amazonaws.com/?", "//sns.us-east-1.amazonaws.com.example.org/?");
+    for (provider, body) in [
+        ("mail", event("a", "bounce")),
+        ("mail", event("nobody", "bounce")),
+        ("mail", "no json".to_owned()),
+        ("topic", asks.to_owned()),
+        ("topic", forged),
+    ] {
+        assert_eq!(server.post(&format!("/receipts/{provider}?token=secret"), body.as_bytes()).await, 204);
+    }
+    drop(server);
+
+    let mapper = desk.start(&["receipts", "--metrics-listen", "127.0.0.1:0"], "metrics on http://").await;
+    let expected = [
+        ("mail", "undelivered"),
+        ("mail", "unknown_send"),
+        ("mail", "unreadable"),
+        ("topic", "subscription"),
+        ("topic", "unreadable"),
+    ];
+    let give_up = Instant::now() + Duration::from_secs(60);
+    loop {
+        let text = mapper.metrics().await;
+        let counted = expected.map(|(provider, outcome)| receipts(&text, provider, outcome));
+        let said = mapper.said.lock().unwrap().concat();
+        // a send that is not known is asked for again
+        if counted[0] == 1.0 && counted[1] >= 1.0 && counted[2..] == [1.0; 3] && said.contains("sns_subscription") {
+            break;
+        }
+        assert!(Instant::now() < give_up && counted[2..].iter().all(|n| *n <= 1.0), "{text}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(mapper.ask("GET", "/healthz", "", b"").await.0, 200);
+    let url: Value = serde_json::from_str(asks).unwrap();
+    let url = url["SubscribeURL"].as_str().unwrap();
+    let said = mapper.said.lock().unwrap().join("\n");
+    assert_eq!(said.matches(url).count(), 1, "{said}");
+    let words = ["WARN", "sns_subscription", url, "open subscribe_url"];
+    assert!(said.lines().any(|line| words.iter().all(|word| line.contains(word))), "{said}");
+    assert!(!said.contains("example.org"), "{said}");
+
+    let taken = mapper.address.clone();
+    let ran = desk.run(&["receipts", "--metrics-listen", &taken]).await;
+    ran.assert_fails(1, &[&format!("SENDSLOT_METRICS_LISTEN={taken} cannot be listened on"), "in use"]);
 }
 
 #[tokio::test]
