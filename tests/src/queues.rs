@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use aws_sdk_sqs::Client;
-use aws_sdk_sqs::types::QueueAttributeName::{ApproximateNumberOfMessages, ApproximateNumberOfMessagesDelayed};
+use aws_sdk_sqs::types::QueueAttributeName::{
+    self, ApproximateNumberOfMessages, ApproximateNumberOfMessagesDelayed, ApproximateNumberOfMessagesNotVisible,
+};
 use sendslot_localstack::{QueueOptions, Servers, Stack, StackOptions};
 use sendslot_shared::envelope::Envelope;
 use tokio::sync::OnceCell;
@@ -38,11 +40,14 @@ impl TestQueue {
 
     /// How many messages are on it: those that can be received now, and those that are delayed.
     pub async fn depth(&self) -> (usize, usize) {
-        let names = [ApproximateNumberOfMessages, ApproximateNumberOfMessagesDelayed];
+        let [visible, delayed] = self.numbers([ApproximateNumberOfMessages, ApproximateNumberOfMessagesDelayed]).await;
+        (visible, delayed)
+    }
+
+    async fn numbers<const N: usize>(&self, names: [QueueAttributeName; N]) -> [usize; N] {
         let request = self.sqs.get_queue_attributes().queue_url(&self.url).set_attribute_names(Some(names.to_vec()));
         let attributes = request.send().await.expect("SQS answers").attributes.unwrap_or_default();
-        let [visible, delayed] = names.map(|name| attributes[&name].parse().expect("a number"));
-        (visible, delayed)
+        names.map(|name| attributes[&name].parse().expect("a number"))
     }
 
     /// All messages on it, whenever they show up.
@@ -51,9 +56,10 @@ impl TestQueue {
         visible + delayed
     }
 
-    /// Nothing is on it.
+    /// Nothing is on it, nor in anybody's hand.
     pub async fn is_empty(&self) -> bool {
-        self.len().await == 0
+        let [hidden] = self.numbers([ApproximateNumberOfMessagesNotVisible]).await;
+        self.len().await + hidden == 0
     }
 
     /// Receives `n` copies, sorted by their send IDs.
