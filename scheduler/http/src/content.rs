@@ -1,5 +1,6 @@
 //! A send as callers give it in JSON: over HTTP, and on the lines of a file.
 
+use std::borrow::Cow;
 use std::time::SystemTime;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -7,16 +8,22 @@ use sendslot_scheduler::Message;
 use sendslot_shared::envelope::json_error;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
-use utoipa::ToSchema;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{AllOfBuilder, ObjectBuilder, OneOfBuilder, Schema, Type};
+use utoipa::{PartialSchema, ToSchema};
 
 use crate::canonical;
 use crate::instant;
 
 /// One send.
+#[derive(Debug, Deserialize)]
+#[serde(transparent)]
+pub struct Content(Fields);
+
+/// One send.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = Send)]
-pub struct Content {
+struct Fields {
     /// The caller's own ID, 1 to 256 bytes of UTF-8: the same ID is sent once, however often it is given.
     #[schema(min_length = 1, max_length = 256, example = "order-17-confirmation")]
     id: String,
@@ -43,6 +50,23 @@ pub struct Content {
     /// The latest instant, RFC 3339: a send that cannot be made by then is refused, or ends as expired.
     #[schema(format = "date-time")]
     deadline: Option<String>,
+}
+
+impl ToSchema for Content {
+    fn name() -> Cow<'static, str> {
+        "Send".into()
+    }
+}
+
+impl PartialSchema for Content {
+    /// The fields, and what none of them says alone: one of the two payloads is there. A `null` is a payload, and no base64.
+    fn schema() -> RefOr<Schema> {
+        let text = ObjectBuilder::new().schema_type(Type::String);
+        let json = ObjectBuilder::new().required("payload");
+        let bytes = ObjectBuilder::new().required("payload_base64").property("payload_base64", text);
+        let one = OneOfBuilder::new().item(json).item(bytes);
+        AllOfBuilder::new().item(Fields::schema()).item(one).into()
+    }
 }
 
 /// A field that is there, be it null.
@@ -89,7 +113,7 @@ impl Content {
     /// Its ID, unchecked.
     #[must_use]
     pub fn id(&self) -> &str {
-        &self.id
+        &self.0.id
     }
 
     /// The message of a budget; `lane` is for one that names none.
@@ -97,21 +121,22 @@ impl Content {
     /// # Errors
     /// What is wrong with it, and what would work.
     pub fn into_message(self, budget: &str, lane: Option<&str>, json: JsonPayload) -> Result<Message, String> {
-        let payload = payload(self.payload.as_deref(), self.payload_base64.as_deref(), json)?;
-        let mut message = Message::new(budget, self.id, payload);
-        if let Some(units) = self.cost {
+        let Self(fields) = self;
+        let payload = payload(fields.payload.as_deref(), fields.payload_base64.as_deref(), json)?;
+        let mut message = Message::new(budget, fields.id, payload);
+        if let Some(units) = fields.cost {
             message = message.cost(units);
         }
-        if let Some(lane) = self.lane.as_deref().or(lane) {
+        if let Some(lane) = fields.lane.as_deref().or(lane) {
             message = message.lane(lane);
         }
-        if let Some(key) = self.recipient {
+        if let Some(key) = fields.recipient {
             message = message.recipient(key);
         }
-        if let Some(text) = self.not_before {
+        if let Some(text) = fields.not_before {
             message = message.not_before(time("not_before", &text)?);
         }
-        if let Some(text) = self.deadline {
+        if let Some(text) = fields.deadline {
             message = message.deadline(time("deadline", &text)?);
         }
         Ok(message)

@@ -159,6 +159,17 @@ async fn the_openapi_document_lists_each_route_and_is_readable_without_another_h
     for status in ["202", "200", "400", "401", "403", "404", "409", "413", "415", "422", "429", "503"] {
         assert!(schedule["responses"][status].is_object(), "{status}");
     }
+    // one payload, and not both: a null is one, and no base64
+    let send = &document["components"]["schemas"]["Send"]["allOf"];
+    assert_eq!((&send[0]["required"], &send[0]["additionalProperties"]), (&json!(["id"]), &json!(false)), "{send:#}");
+    let text = json!({ "payload_base64": { "type": "string" } });
+    assert_eq!(
+        send[1]["oneOf"],
+        json!([
+            { "type": "object", "required": ["payload"] },
+            { "type": "object", "required": ["payload_base64"], "properties": text },
+        ])
+    );
     let page = front.get("/docs/").await;
     assert_eq!((page.status, page.header("content-type").starts_with("text/html")), (200, true), "{page:?}");
     assert!(!page.text.contains("http://") && !page.text.contains("https://"), "{}", page.text);
