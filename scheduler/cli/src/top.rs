@@ -34,8 +34,8 @@ const ONCE: (u16, u16) = (100, 32);
 pub(crate) async fn run(args: TopArgs, settings: &Settings) -> Result<Exit, Failure> {
     let named: Vec<BudgetName> =
         args.budgets.iter().map(BudgetName::new).collect::<Result<_, _>>().map_err(Failure::usage)?;
-    let watch = !args.once && !args.json;
-    if watch && !(std::io::stdout().is_terminal() && std::io::stdin().is_terminal()) {
+    let on_screen = !args.once && !args.json;
+    if on_screen && !(std::io::stdout().is_terminal() && std::io::stdin().is_terminal()) {
         return Err(Failure::usage(anyhow::anyhow!(
             "top draws on a terminal, and this is none: --once prints one picture, --json what is in it"
         )));
@@ -59,7 +59,7 @@ pub(crate) async fn run(args: TopArgs, settings: &Settings) -> Result<Exit, Fail
         plain(&app).iter().for_each(|line| output::line(line));
         return Ok(Exit::Success);
     }
-    on_terminal(app, store).await
+    on_terminal(async |terminal| watch(&mut app, store, terminal).await).await
 }
 
 /// The picture as text.
@@ -76,14 +76,17 @@ fn lines(buffer: &Buffer) -> Vec<String> {
     (0..buffer.area.height).map(|y| row(y).trim_end().to_owned()).collect()
 }
 
-/// Draws until somebody quits; the terminal is as before then, also after a panic or a signal.
-async fn on_terminal(mut app: App, store: Store) -> Result<Exit, Failure> {
+/// Gives the terminal away; it is as before then, also after a panic: its hook is ratatui's.
+async fn on_terminal(
+    draw: impl AsyncFnOnce(&mut ratatui::DefaultTerminal) -> Result<(), Failure>,
+) -> Result<Exit, Failure> {
     let mut terminal = ratatui::try_init().context("the terminal cannot be drawn on")?;
-    let done = watch(&mut app, store, &mut terminal).await;
+    let done = draw(&mut terminal).await;
     ratatui::restore();
     done.map(|()| Exit::Success)
 }
 
+/// Draws until somebody quits or ends it by a signal.
 async fn watch(app: &mut App, store: Store, terminal: &mut ratatui::DefaultTerminal) -> Result<(), Failure> {
     let mut keys = keys();
     let mut fetcher = Fetcher::start(store, app.named().to_vec());

@@ -6,36 +6,8 @@ use tokio::task::JoinHandle;
 
 use super::*;
 
-/// Runs a command in a pseudo-terminal of 80 columns and 24 lines: its own standard streams are the keys and the screen. Ends
-/// with a line that says whether the terminal is as it was, and the command's exit code.
-const TERMINAL: &str = r#"
-import fcntl, os, pty, select, struct, sys, termios
-master, slave = pty.openpty()
-fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-before = termios.tcgetattr(slave)
-child = os.fork()
-if child == 0:
-    os.setsid()
-    for fd in (0, 1, 2): os.dup2(slave, fd)
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-    os.environ["TERM"] = "xterm-256color"
-    os.execv(sys.argv[2], sys.argv[2:])
-with open(sys.argv[1] + ".new", "w") as file: file.write(str(child))
-os.rename(sys.argv[1] + ".new", sys.argv[1])
-inputs, code = [0, master], None
-while code is None:
-    ready = select.select(inputs, [], [], 0.05)[0]
-    if master in ready: os.write(1, os.read(master, 65536))
-    if 0 in ready:
-        typed = os.read(0, 100)
-        if typed: os.write(master, typed)
-        else: inputs.remove(0)
-    pid, status = os.waitpid(child, os.WNOHANG)
-    if pid: code = os.waitstatus_to_exitcode(status)
-while select.select([master], [], [], 0.1)[0]: os.write(1, os.read(master, 65536))
-same = termios.tcgetattr(slave) == before
-os.write(1, ("\nterminal %s, exit %d\n" % ("restored" if same else "changed", code)).encode())
-"#;
+/// Runs a command in a pseudo-terminal; its first argument is a file for the command's process ID.
+const TERMINAL: &str = include_str!("../../../scheduler/cli/src/top/tests/terminal.py");
 
 struct Screen {
     child: Child,
@@ -131,7 +103,7 @@ async fn in_a_terminal_it_draws_pauses_resumes_outlives_redis_and_leaves_the_ter
     assert_restored(&screen.ends().await);
 
     desk.redis.restart().await.unwrap();
-    for signal in ["TERM", "INT", "HUP"] {
+    for signal in ["TERM", "INT", "HUP", "QUIT"] {
         let screen = Screen::open(&desk, &["top"]);
         screen.sees(&["No", "budget", "policy"]).await;
         let pid = std::fs::read_to_string(&screen.pid).unwrap();

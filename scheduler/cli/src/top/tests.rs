@@ -219,3 +219,43 @@ fn times_are_short() {
     let texts = [0, 59, 60, 185, 7200, 7860, 86_400, 273_600].map(|s| short(Duration::from_secs(s)));
     assert_eq!(texts, ["0 s", "59 s", "1 min", "3 min 5 s", "2 h", "2 h 11 min", "1 d", "3 d 4 h"]);
 }
+
+/// Set for the test below when it plays the process that panics.
+const PANICS: &str = "SENDSLOT_TEST_TOP_PANICS";
+
+#[test]
+fn a_panic_leaves_the_terminal_as_it_was() {
+    use std::io::{Read as _, Write as _};
+    use std::process::{Command, Stdio};
+    const TERMINAL: &str = include_str!("tests/terminal.py");
+    if std::env::var_os(PANICS).is_some() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let panics = async |terminal: &mut ratatui::DefaultTerminal| {
+            terminal.draw(|frame| frame.render_widget("drawn", frame.area()))?;
+            let _ = keys().recv().await;
+            panic!("in the middle of it");
+        };
+        let _ = runtime.block_on(on_terminal(panics));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new("python3");
+    command.args(["-c", TERMINAL]).arg(folder.path().join("pid")).arg(std::env::current_exe().unwrap());
+    command.args(["--exact", "--nocapture", "top::tests::a_panic_leaves_the_terminal_as_it_was"]).env(PANICS, "1");
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut typed, mut shown) = (child.stdin.take(), String::new());
+    let (mut screen, mut part) = (child.stdout.take().unwrap(), [0; 4096]);
+    while let Ok(n @ 1..) = screen.read(&mut part) {
+        shown += &String::from_utf8_lossy(&part[..n]);
+        if shown.contains("drawn")
+            && let Some(mut keys) = typed.take()
+        {
+            keys.write_all(b"x").unwrap();
+        }
+    }
+    child.wait().unwrap();
+    let last = |sequence: &str| shown.rfind(sequence).unwrap_or_else(|| panic!("{sequence:?} in {shown:?}"));
+    assert!(shown.trim_end().ends_with("terminal restored, exit 101"), "{shown:?}");
+    assert!(last("\x1b[?1049l") > last("\x1b[?1049h"), "the screen from before is back: {shown:?}");
+    assert!(last("in the middle of it") > last("\x1b[?1049l"), "and says why: {shown:?}");
+    assert!(last("\x1b[?25h") > last("\x1b[?25l"), "the cursor is back: {shown:?}");
+}
