@@ -26,8 +26,6 @@ use sendslot_worker::{Backoff, Outcome, Outgoing, PolicyFile, Provider, Scope, W
 use serde_json::Value;
 
 const README: &str = include_str!("../../README.md");
-const PROMETHEUS: &str = include_str!("../../infra/alerts/prometheus.yml");
-const CLOUDWATCH: &str = include_str!("../../infra/alerts/cloudwatch.json");
 
 /// A row of the README's table.
 fn row(metric: &Metric) -> String {
@@ -53,63 +51,6 @@ fn the_readmes_table_is_the_codes() {
     assert!(missing.is_empty(), "these rows are not in README.md:\n{}", missing.join("\n"));
     let rows = README.lines().filter(|line| line.starts_with("| `sendslot_")).count();
     assert_eq!(rows, TABLE.len(), "README.md has rows that the code has not");
-}
-
-/// Names that a text has of metrics, without what Prometheus adds to those of histograms.
-fn named(text: &str) -> BTreeSet<String> {
-    let words =
-        text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| word.starts_with("sendslot_"));
-    let plain = |word: &str| {
-        let bare = ["_bucket", "_count", "_sum"].iter().find_map(|end| word.strip_suffix(end));
-        bare.filter(|bare| TABLE.iter().any(|metric| metric.name == *bare)).unwrap_or(word).to_owned()
-    };
-    words.map(plain).collect()
-}
-
-#[test]
-fn alerts_name_metrics_of_the_table_and_cover_the_leading_ones() {
-    let known: BTreeSet<String> = TABLE.iter().map(|metric| metric.name.to_owned()).collect();
-    for (file, text) in [("prometheus.yml", PROMETHEUS), ("cloudwatch.json", CLOUDWATCH)] {
-        let unknown: Vec<String> = named(text).difference(&known).cloned().collect();
-        assert!(unknown.is_empty(), "{file}: {unknown:?}");
-    }
-    let leading = [
-        &metrics::OVERDUE,
-        &metrics::DEADLINE_USED,
-        &metrics::HORIZON,
-        &metrics::REBOOKED,
-        &metrics::UNUSED,
-        &metrics::REDIS_UP,
-    ];
-    assert!(leading.iter().all(|metric| named(PROMETHEUS).contains(metric.name)));
-    let alarms: Vec<Value> = serde_json::from_str(CLOUDWATCH).unwrap();
-    for alarm in &alarms {
-        for field in ["AlarmName", "AlarmDescription", "Threshold", "ComparisonOperator", "EvaluationPeriods"] {
-            assert!(!alarm[field].is_null(), "{field} of {alarm}");
-        }
-        assert!(alarm["MetricName"].is_string() != alarm["Metrics"].is_array(), "{alarm}");
-    }
-}
-
-#[test]
-fn prometheus_rules_can_be_read() {
-    // promtool where there is one; else the rules' form, by the reader that LocalStack brings along
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../infra/alerts/prometheus.yml");
-    if let Ok(checked) = std::process::Command::new("promtool").args(["check", "rules", path]).output() {
-        assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
-        return;
-    }
-    let rules: Vec<&str> = PROMETHEUS.lines().filter(|line| line.trim_start().starts_with("- alert:")).collect();
-    assert_eq!(rules.len(), 6);
-    for part in PROMETHEUS.split("- alert:").skip(1) {
-        for field in ["expr:", "for:", "labels:", "annotations:", "summary:", "remedy:"] {
-            assert!(part.lines().any(|line| line.trim_start().starts_with(field)), "{field} in {part}");
-        }
-        let expression = part.split("for:").next().unwrap();
-        for (open, close) in [('(', ')'), ('{', '}'), ('[', ']')] {
-            assert_eq!(expression.matches(open).count(), expression.matches(close).count(), "{expression}");
-        }
-    }
 }
 
 /// The value of the series with these labels, all of them; 0 when there is none.
