@@ -78,6 +78,11 @@ async fn bookings_go_on_when_a_sentinel_replaces_a_killed_primary() {
         for i in 0..40 {
             copies.push(copy(&store, draft("b", format!("lost{i}"))).await);
         }
+        // a replica that has heard nothing for ten times this long is not promoted
+        let sentinel = redis::Client::open(format!("redis://127.0.0.1:{}", servers.port())).unwrap();
+        let mut sentinel = sentinel.get_multiplexed_async_connection().await.unwrap();
+        let patient = ["SET", "main", "down-after-milliseconds", "3000"];
+        let () = redis::cmd("SENTINEL").arg(&patient).query_async(&mut sentinel).await.unwrap();
         servers.primary.kill();
         let during = book(&store, &draft("b", "during")).await.unwrap_err();
         assert!(during.is_temporary(), "{during:?}");
