@@ -42,8 +42,9 @@ pub struct View {
     pub booked_until: Option<Instant>,
     /// Units booked from the running second on; `None` when they reach further than 15 minutes ahead.
     pub waiting_units: Option<u64>,
-    /// The beginning of the oldest second of the last hour that has bookings and after which no call was begun, as far as
-    /// settled calls tell: workers that are away, a pause, or sends that ended without a call. The running second does not count.
+    /// The beginning of the oldest second of the last hour (of the last minute, when a call was begun in this minute or the one
+    /// before) that has bookings and after which no call was begun, as far as settled calls tell: workers that are away, a pause,
+    /// or sends that ended without a call. The running second does not count.
     pub overdue_since: Option<Instant>,
     /// Units that the rate in force gives each second, for [`PAST`] + [`AHEAD`] seconds.
     pub capacity: Vec<u32>,

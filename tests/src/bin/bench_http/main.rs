@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
+use sendslot_http::Coalescing;
 use sendslot_localstack::{QueueOptions, Servers, Stack, StackOptions};
 use sendslot_shared::budget;
 use sendslot_shared::id::BudgetName;
@@ -33,9 +34,9 @@ struct Args {
     /// How long a single send waits for others to share its calls, milliseconds; a run for each.
     #[arg(long, default_value = "0,2,5,10", value_delimiter = ',')]
     linger_ms: Vec<u64>,
-    /// Calls of one budget in flight.
-    #[arg(long, default_value_t = 8)]
-    calls: usize,
+    /// Calls of one budget in flight; a run for each.
+    #[arg(long, default_value = "8", value_delimiter = ',')]
+    calls: Vec<usize>,
     /// Batches.
     #[arg(long, default_value_t = 300)]
     batches: u32,
@@ -76,11 +77,15 @@ async fn main() -> Result<ExitCode> {
     let mut environment = stack.environment();
     environment.push(("SENDSLOT_QUEUE_URL".to_owned(), queues.queue_url.clone()));
     say("LocalStack answers with one Python thread: at about 100% of a core it is what bounds the rest\n");
-    for linger_ms in &args.linger_ms {
-        let front = Front::start(&environment, *linger_ms, args.calls).await?;
-        say(&format!("{} single sends/s for {} s, linger {linger_ms} ms", args.rate, args.seconds));
+    let kinds = args.calls.iter().flat_map(|calls| args.linger_ms.iter().map(move |linger_ms| (*linger_ms, *calls)));
+    for (run, (linger_ms, calls)) in kinds.enumerate() {
+        let front = Front::start(&environment, linger_ms, calls).await?;
+        say(&format!(
+            "{} single sends/s for {} s, linger {linger_ms} ms, {calls} calls at once",
+            args.rate, args.seconds
+        ));
         let watch = Watch::begin(&front).await?;
-        let singles = load::singles(&front, *linger_ms, args.rate, args.seconds).await?;
+        let singles = load::singles(&front, run as u64, args.rate, args.seconds).await?;
         watch.end(&front, args.rate * args.seconds).await?;
         let latencies = &singles.accepted;
         if let Some(first) = &singles.first_refusal {
@@ -96,7 +101,8 @@ async fn main() -> Result<ExitCode> {
             "  accepted in p50 {p50:.1} ms, p99 {p99:.1} ms, max {max:.1} ms (aim: p99 under 50 ms: {held})\n"
         ));
     }
-    let front = Front::start(&environment, 5, args.calls).await?;
+    let default = Coalescing::default();
+    let front = Front::start(&environment, default.linger.as_millis() as u64, default.calls).await?;
     let (batches, size) = (args.batches, args.batch_size);
     say(&format!("{batches} batches of {size}, {} at once", args.callers));
     let (watch, began) = (Watch::begin(&front).await?, Instant::now());
