@@ -50,8 +50,8 @@ impl fmt::Debug for Options {
 /// How single sends of one budget that arrive together share a booking call and a SendMessageBatch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Coalescing {
-    /// How long the first waits for others; default 5 ms. Zero: not at all, though those that arrive while all calls are busy still
-    /// share.
+    /// How long the first waits for others while a call of its budget is under way; default 5 ms. Zero: not at all, though those
+    /// that arrive while all calls are busy still share.
     pub linger: Duration,
     /// Calls of one budget in flight; default 8.
     pub calls: usize,

@@ -1,5 +1,6 @@
 //! Single sends of one budget that arrive together share a booking call and a SendMessageBatch.
 //!
+//! A send that finds no call of its budget under way goes at once; behind one it waits a little for others to come along.
 //! A request waits for its own send's result alone. Nothing is answered before SQS has taken it.
 
 use std::collections::HashMap;
@@ -80,7 +81,8 @@ async fn gather(
         if chunk.is_empty() {
             return;
         }
-        if !settings.linger.is_zero() && chunk.len() < MOST {
+        let alone = calls.available_permits() == settings.calls.max(1);
+        if !alone && !settings.linger.is_zero() && chunk.len() < MOST {
             tokio::time::sleep(settings.linger).await;
         }
         // what comes while all calls are busy goes with this one
