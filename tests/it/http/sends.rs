@@ -175,3 +175,34 @@ async fn the_openapi_document_lists_each_route_and_is_readable_without_another_h
     assert!(!page.text.contains("http://") && !page.text.contains("https://"), "{}", page.text);
     assert_eq!(front.get("/docs/swagger-ui-bundle.js").await.status, StatusCode::OK);
 }
+
+/// How often Redis was called with a script.
+async fn script_calls(front: &Front) -> u64 {
+    let client = redis::Client::open(front.redis.url()).unwrap();
+    let mut redis = client.get_multiplexed_async_connection().await.unwrap();
+    let stats: String = redis::cmd("INFO").arg("commandstats").query_async(&mut redis).await.unwrap();
+    let calls = |line: &str| line.strip_prefix("cmdstat_evalsha:calls=")?.split_once(',')?.0.parse::<u64>().ok();
+    stats.lines().find_map(calls).unwrap_or(0)
+}
+
+#[tokio::test]
+async fn sends_that_come_together_share_calls_and_each_has_its_own_answer() {
+    let config = "[serve]\nlinger_ms = 500\n".to_owned();
+    let front = Front::with("http-share", Setup { config, ..Setup::default() }).await;
+    front.set_sms(json!({})).await;
+    assert_eq!(front.send(message("m00")).await.status, 202);
+    let before = script_calls(&front).await;
+    let other_content = json!({ "id": "m00", "payload": "another" });
+    let too_late = json!({ "id": "late", "payload": "p", "deadline": "2020-01-01T00:00:00Z" });
+    let mut all: Vec<Value> = (1..60).map(|i| message(&format!("m{i:02}"))).collect();
+    all.extend([other_content, too_late]);
+    let answers = futures_util::future::join_all(all.into_iter().map(|body| front.send(body))).await;
+    for (i, answer) in answers[..59].iter().enumerate() {
+        assert_eq!((answer.status, &answer.json()["id"]), (202, &json!(format!("m{:02}", i + 1))), "{answer:?}");
+    }
+    answers[59].assert_problem(409, "conflict", &[]);
+    answers[60].assert_problem(503, "deadline-cannot-be-met", &[]);
+    let calls = script_calls(&front).await - before;
+    assert!(calls < 30, "{calls} calls for 61 sends");
+    assert_eq!(front.queue.len().await, 60);
+}
