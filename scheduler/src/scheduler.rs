@@ -389,10 +389,9 @@ impl Scheduler {
     }
 }
 
-/// Sees whether Redis is back, for all callers: by a script on the budget's own keys, which a replica would refuse.
+/// Sees whether Redis is back, for all callers.
 async fn probe(scheduler: Scheduler, budget: BudgetName) {
-    let Ok(any) = SendId::new("probe") else { return };
-    let answer = status::status(&scheduler.0.store, &budget, &any).await;
+    let answer = scheduler.0.store.probe_budget(&budget).await;
     scheduler.0.outages.asked(&budget, &answer);
 }
 

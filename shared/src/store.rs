@@ -6,6 +6,7 @@ mod error;
 mod inspect;
 mod link;
 mod nodes;
+mod probe;
 mod slot;
 
 use std::sync::Arc;
@@ -32,10 +33,17 @@ struct Loaded {
     sha: String,
 }
 
+impl Loaded {
+    fn new(script: Script) -> Self {
+        Self { script, sha: redis::Script::new(script.source).get_hash().to_owned() }
+    }
+}
+
 struct Inner {
     nodes: Nodes,
     address: String,
     scripts: Vec<Loaded>,
+    probe: Loaded,
 }
 
 /// A connection to Redis (one server, a primary behind Sentinel, or a cluster) that is made when it is first needed, shared by
@@ -100,12 +108,9 @@ impl Store {
 
     fn with_scripts(redis_url: &str, scripts: &[Script]) -> Result<Self, StoreError> {
         let address = Address::parse(redis_url).map_err(|reason| StoreError::Url { reason })?;
-        let scripts = scripts
-            .iter()
-            .map(|script| Loaded { script: *script, sha: redis::Script::new(script.source).get_hash().to_owned() })
-            .collect();
+        let scripts = scripts.iter().copied().map(Loaded::new).collect();
         let nodes = Nodes::new(address.servers, &address.shown);
-        Ok(Self(Arc::new(Inner { nodes, address: address.shown, scripts })))
+        Ok(Self(Arc::new(Inner { nodes, address: address.shown, scripts, probe: Loaded::new(probe::SCRIPT) })))
     }
 
     /// Hosts and ports, for messages.
@@ -114,7 +119,7 @@ impl Store {
         &self.0.address
     }
 
-    /// Connects and checks the version.
+    /// Connects and checks the version. Whether anything can be written is another question: [`Store::probe`].
     ///
     /// # Errors
     /// [`StoreError::Unreachable`], [`StoreError::Login`], [`StoreError::TooOld`].

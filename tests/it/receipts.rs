@@ -383,6 +383,27 @@ async fn a_receipt_that_comes_before_its_send_is_known_comes_again() {
 }
 
 #[tokio::test]
+async fn what_redis_refuses_comes_again_later_each_time() {
+    let desk = Desk::open("receipts-refused").await;
+    sending(&desk.bench, "order-17").await;
+    let memory = async |bytes: u32| {
+        let set = redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg(bytes).clone();
+        desk.bench.command::<()>(&mut set.clone()).await;
+    };
+    memory(1).await;
+    desk.put(&raw("chat", "budget=b", sample("whatsapp.json"))).await;
+    let give_up = Clock::now() + Duration::from_secs(60);
+    let mut refused = 0;
+    while refused < 2 {
+        assert!(Clock::now() < give_up, "{refused} of 2 were refused");
+        refused += usize::from(desk.mapper.once(Duration::from_secs(2)).await.is_err());
+    }
+    memory(0).await;
+    // the second time it is hidden for 30 s
+    assert_eq!(desk.mapper.once(Duration::from_secs(10)).await.unwrap(), 0);
+}
+
+#[tokio::test]
 async fn what_cannot_be_read_or_is_of_nobody_ends_among_the_dead_letters() {
     let recorder = sendslot_prometheus::recorder();
     let _recorder = ::metrics::set_default_local_recorder(&recorder);

@@ -33,8 +33,13 @@ pub struct TestQueue {
 impl TestQueue {
     /// Makes it. No two tests may give the same name.
     pub async fn create(name: &str) -> Self {
+        Self::create_with(name, QueueOptions::default()).await
+    }
+
+    /// With these options.
+    pub async fn create_with(name: &str, options: QueueOptions) -> Self {
         let stack = localstack().await;
-        let queues = stack.create_queues(name, QueueOptions::default()).await.expect("the queues are made");
+        let queues = stack.create_queues(name, options).await.expect("the queues are made");
         Self { sqs: stack.sqs(), url: queues.queue_url, dlq_url: queues.dlq_url }
     }
 

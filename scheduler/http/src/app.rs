@@ -84,7 +84,7 @@ impl fmt::Debug for App {
     }
 }
 
-/// Which of the servers behind answer.
+/// Which of the servers behind do what is asked of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Readiness {
     pub(crate) redis: bool,
@@ -97,14 +97,18 @@ const READINESS_AGE: Duration = Duration::from_secs(1);
 const READINESS_WAIT: Duration = Duration::from_millis(2500);
 
 impl App {
-    pub(crate) fn new(scheduler: Scheduler, options: Options) -> Self {
-        let limits = options.limits;
+    pub(crate) fn new(scheduler: Scheduler, mut options: Options) -> Self {
+        let limits = &mut options.limits;
+        // a semaphore that could hold more panics
+        limits.requests = limits.requests.min(Semaphore::MAX_PERMITS);
+        let body_kib = (limits.body_memory_mib as usize).saturating_mul(1024).min(Semaphore::MAX_PERMITS);
+        let requests = Arc::new(Semaphore::new(limits.requests));
         let gauges = Gauges::new(scheduler.store().clone());
         Self(Arc::new(Inner {
             coalescer: Coalescer::new(scheduler.clone(), options.coalescing),
             scheduler,
-            requests: Arc::new(Semaphore::new(limits.requests)),
-            body_kib: Arc::new(Semaphore::new(limits.body_memory_mib as usize * 1024)),
+            requests,
+            body_kib: Arc::new(Semaphore::new(body_kib)),
             options,
             draining: AtomicBool::new(false),
             readiness: Mutex::default(),
@@ -156,7 +160,7 @@ impl App {
         self.0.draining.load(Relaxed)
     }
 
-    /// Whether Redis and SQS answer, asked within the last second.
+    /// Whether Redis takes writes and SQS answers, asked within the last second.
     pub(crate) async fn readiness(&self) -> Readiness {
         let mut known = self.0.readiness.lock().await;
         if let Some((asked, readiness)) = *known
@@ -165,7 +169,7 @@ impl App {
             return readiness;
         }
         let (store, queue) = (self.scheduler().store(), self.scheduler().queue());
-        let redis = tokio::time::timeout(READINESS_WAIT, store.check());
+        let redis = tokio::time::timeout(READINESS_WAIT, store.probe());
         let sqs = tokio::time::timeout(READINESS_WAIT, queue.check());
         let (redis, sqs) = tokio::join!(redis, sqs);
         let readiness = Readiness { redis: matches!(redis, Ok(Ok(()))), sqs: matches!(sqs, Ok(Ok(()))) };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{join_all, select};
+use futures_util::future::{Either, join_all, select};
 use sendslot_shared::aws_sdk_sqs::Client;
 use sendslot_shared::aws_sdk_sqs::error::DisplayErrorContext;
 use sendslot_shared::aws_sdk_sqs::types::{Message, MessageSystemAttributeName};
@@ -16,7 +16,7 @@ use crate::mapping::{Mapped, Named, Unreadable};
 use crate::raw::RawReceipt;
 use crate::sns;
 
-/// When a call comes again whose send is not known yet, by how often it came; then the queue's redrive policy ends it.
+/// When a call comes again that cannot be recorded yet, by how often it came; then the queue's redrive policy ends it.
 const BACK_AFTER_S: [i32; 6] = [5, 30, 120, 600, 1800, 3600];
 /// When a call comes again that cannot be read: soon, until the redrive policy ends it.
 const UNREADABLE_BACK_AFTER_S: i32 = 5;
@@ -39,6 +39,13 @@ enum Fate {
     Done,
     /// It comes again after so many seconds.
     Back(i32),
+}
+
+impl Fate {
+    /// It comes again, later each time.
+    fn later(receives: usize) -> Self {
+        Self::Back(BACK_AFTER_S[receives.saturating_sub(1).min(BACK_AFTER_S.len() - 1)])
+    }
 }
 
 /// Why a round ended early.
@@ -78,7 +85,9 @@ impl Mapper {
             if let Err(error) = ended {
                 tracing::warn!(%error, "receipts_rest");
                 let rest = std::pin::pin!(self.rest());
-                select(rest, &mut stop).await;
+                if let Either::Right(_) = select(rest, &mut stop).await {
+                    return;
+                }
             }
         }
     }
@@ -87,7 +96,7 @@ impl Mapper {
     async fn rest(&self) {
         loop {
             tokio::time::sleep(REST).await;
-            if self.store.check().await.is_ok() {
+            if self.store.probe().await.is_ok() {
                 return;
             }
         }
@@ -126,7 +135,7 @@ impl Mapper {
             .unwrap_or(1_usize);
         let (fate, error) = match self.record(message.body.as_deref().unwrap_or_default(), receives).await {
             Ok(fate) => (fate, None),
-            Err(error) => (Fate::Back(BACK_AFTER_S[0]), Some(error)),
+            Err(error) => (Fate::later(receives), Some(error)),
         };
         let Some(handle) = &message.receipt_handle else { return Ok(()) };
         // what is not told to SQS comes again when it is visible
@@ -143,12 +152,15 @@ impl Mapper {
     }
 
     async fn record(&self, body: &str, receives: usize) -> Result<Fate, StoreError> {
-        let unreadable = |provider: &str, reason: &str| {
+        let tell = |provider: &str, reason: &str| {
             if receives == 1 {
                 let known = self.providers.get(provider).map_or(UNKNOWN, |_| provider);
                 count(known, "unreadable");
                 tracing::warn!(provider, reason, "receipt_unreadable");
             }
+        };
+        let unreadable = |provider: &str, reason: &str| {
+            tell(provider, reason);
             Ok(Fate::Back(UNREADABLE_BACK_AFTER_S))
         };
         let raw = match RawReceipt::from_message(body) {
@@ -156,7 +168,9 @@ impl Mapper {
             Err(error) => return unreadable("", &error.to_string()),
         };
         let Some(provider) = self.providers.get(&raw.provider) else {
-            return unreadable(&raw.provider, "the provider is not configured here");
+            // a newer instance, or a later start of this one, may know it
+            tell(&raw.provider, "the provider is not configured here");
+            return Ok(Fate::later(receives));
         };
         let mapped = match provider.mapping.read(&raw) {
             Ok(mapped) => mapped,
@@ -177,7 +191,7 @@ impl Mapper {
         }
         count(&raw.provider, "unknown_send");
         tracing::info!(provider = raw.provider, unknown, events = mapped.len(), receives, "receipt_of_unknown_send");
-        Ok(Fate::Back(BACK_AFTER_S[(receives - 1).min(BACK_AFTER_S.len() - 1)]))
+        Ok(Fate::later(receives))
     }
 
     /// Whether its send is known.

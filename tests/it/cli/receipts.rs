@@ -1,8 +1,10 @@
 //! Receipts from the front door to `status`.
 
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
+use aws_sdk_sqs::types::MessageSystemAttributeName;
+use sendslot_localstack::QueueOptions;
 use sendslot_receipts::raw::{MAX_RECEIPT_BYTES, RawReceipt};
 use sendslot_shared::settle::Ending;
 use tokio::io::AsyncReadExt as _;
@@ -39,7 +41,11 @@ struct Running {
 impl Desk {
     /// With a queue for receipts that no other test uses, and the providers `mail` and `sms`.
     async fn with_receipts(name: &str) -> (Self, TestQueue) {
-        let queue = TestQueue::create(&format!("{name}-receipts")).await;
+        Self::with_receipts_on(name, QueueOptions::default()).await
+    }
+
+    async fn with_receipts_on(name: &str, options: QueueOptions) -> (Self, TestQueue) {
+        let queue = TestQueue::create_with(&format!("{name}-receipts"), options).await;
         let desk = Desk::open(name).await;
         let file = desk.folder.path().join("sendslot.toml");
         std::fs::write(&file, CONFIG).unwrap();
@@ -71,6 +77,13 @@ impl Desk {
 
     async fn serve(&self, args: &[&str]) -> Running {
         self.start(&[&["serve", "--listen", "127.0.0.1:0"], args].concat(), "listening on http://").await
+    }
+
+    async fn config_set(&self, name: &str, value: &str) {
+        let client = redis::Client::open(self.redis.url()).unwrap();
+        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        let set = redis::cmd("CONFIG").arg("SET").arg(name).arg(value).query_async::<()>(&mut connection).await;
+        set.unwrap();
     }
 
     /// Waits until `status` tells this state of the budget `now`'s send.
@@ -113,6 +126,29 @@ impl Running {
     async fn post(&self, target: &str, body: &[u8]) -> u16 {
         self.ask("POST", target, "", body).await.0
     }
+
+    /// Waits until it has said this on standard error.
+    async fn says(&self, word: &str) {
+        let give_up = Instant::now() + Duration::from_secs(60);
+        while !self.said.lock().unwrap().iter().any(|line| line.contains(word)) {
+            assert!(Instant::now() < give_up, "{word:?} in {:?}", self.said);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Its exit code after SIGTERM.
+    async fn told_to_end(&mut self) -> i32 {
+        let pid = self.child.id().expect("it runs").to_string();
+        assert!(std::process::Command::new("kill").args(["-s", "TERM", &pid]).status().unwrap().success());
+        let ended = tokio::time::timeout(Duration::from_secs(60), self.child.wait()).await;
+        ended.expect("it ends within a minute").unwrap().code().expect("no signal")
+    }
+}
+
+/// What SendGrid says of a send that arrived.
+fn event(id: &str) -> String {
+    json!([{ "event": "delivered", "timestamp": 1_900_000_000, "sendslot_id": id, "sg_message_id": "x.recv" }])
+        .to_string()
 }
 
 /// How many a scrape tells of.
@@ -271,4 +307,84 @@ async fn without_a_queue_or_a_provider_receipts_are_refused_and_say_why() {
         std::fs::write(&file, text).unwrap();
         desk.run(&["serve", "--listen", "127.0.0.1:0"]).await.assert_fails(2, &words);
     }
+}
+
+#[tokio::test]
+async fn a_mapper_that_waits_for_redis_or_sqs_ends_when_it_is_told_to() {
+    // the loop polled the signal once more after it had come
+    for away in ["redis", "sqs"] {
+        let (mut desk, _queue) = Desk::with_receipts(&format!("cli-receipts-{away}-away")).await;
+        let server = desk.serve(&["--no-receipts-mapper"]).await;
+        if away == "sqs" {
+            desk = desk.with("AWS_ENDPOINT_URL", &format!("http://127.0.0.1:{}", closed_port().await));
+        }
+        let mut mapper = desk.start(&["receipts"], "reading receipts from").await;
+        // the front door's own mapper, and whether it ended well
+        let mut both = desk.serve(&[]).await;
+        if away == "redis" {
+            desk.redis.kill();
+            for _ in 0..20 {
+                assert_eq!(server.post("/receipts/mail?token=secret", event("a").as_bytes()).await, 204);
+            }
+        }
+        for waiting in [&mut mapper, &mut both] {
+            waiting.says("receipts_rest").await;
+            assert_eq!(waiting.told_to_end().await, 0, "{away}: {:?}", waiting.said);
+            let said = waiting.said.lock().unwrap().join("\n");
+            assert!(!said.contains("panicked") && !said.contains("mapper of receipts failed"), "{away}: {said}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_receipt_that_comes_while_redis_takes_no_writes_is_recorded_afterwards() {
+    let queue = QueueOptions { max_receive_count: 2, ..QueueOptions::default() };
+    let (desk, queue) = Desk::with_receipts_on("cli-receipts-oom", queue).await;
+    let server = desk.serve(&["--no-receipts-mapper"]).await;
+    let held = desk.hold("a", "").await;
+    held.settle(Ending::Sent, None).await;
+    desk.config_set("maxmemory", "1").await;
+    let mapper = desk.start(&["receipts"], "reading receipts from").await;
+    assert_eq!(server.post("/receipts/mail?token=secret", event("a").as_bytes()).await, 204);
+    mapper.says("receipts_rest").await;
+    // it can be received again, and is left alone: INFO is answered all the while
+    let dead = TestQueue { url: queue.dlq_url.clone(), ..queue.clone() };
+    let give_up = Instant::now() + Duration::from_secs(60);
+    while queue.depth().await.0 == 0 {
+        assert!(dead.is_empty().await, "its receives were used up");
+        assert!(Instant::now() < give_up);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    desk.config_set("maxmemory", "0").await;
+    desk.becomes("a", "delivered").await;
+    assert!(dead.is_empty().await);
+}
+
+#[tokio::test]
+async fn a_front_door_without_providers_leaves_the_receipts_of_others_alone() {
+    let (desk, queue) = Desk::with_receipts("cli-receipts-others").await;
+    std::fs::write(desk.folder.path().join("sendslot.toml"), "").unwrap();
+    let server = desk.serve(&[]).await;
+    let raw = RawReceipt {
+        provider: "mail".to_owned(),
+        received: SystemTime::now().into(),
+        query: String::new(),
+        headers: BTreeMap::new(),
+        body: event("a").into_bytes(),
+    };
+    let count = MessageSystemAttributeName::ApproximateReceiveCount;
+    for _ in 0..10 {
+        queue.sqs.send_message().queue_url(&queue.url).message_body(raw.to_message()).send().await.unwrap();
+        let mut received = vec![];
+        while received.is_empty() {
+            let request = queue.sqs.receive_message().queue_url(&queue.url).wait_time_seconds(10);
+            let answer = request.message_system_attribute_names(count.clone()).send().await.unwrap();
+            received = answer.messages.unwrap_or_default();
+        }
+        assert_eq!(received[0].attributes.as_ref().unwrap()[&count], "1", "nobody else received it");
+        let handle = received[0].receipt_handle.as_ref().unwrap();
+        queue.sqs.delete_message().queue_url(&queue.url).receipt_handle(handle).send().await.unwrap();
+    }
+    let (status, body) = server.ask("POST", "/receipts/mail?token=secret", "", b"{}").await;
+    assert!(status == 404 && body.contains("[receipts.NAME]"), "{status} {body}");
 }

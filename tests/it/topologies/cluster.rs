@@ -283,6 +283,37 @@ async fn a_url_of_one_node_leads_to_the_whole_cluster() {
 }
 
 #[tokio::test]
+async fn a_cluster_takes_writes_while_one_of_its_nodes_does() {
+    let rig = Rig::preferred(&[]).await;
+    let store = &rig.store;
+    store.probe().await.unwrap();
+    let memory = async |node: usize, bytes: u32| {
+        let set: String =
+            on(&rig.cluster.nodes()[node], redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg(bytes)).await;
+        assert_eq!(set, "OK");
+    };
+    for node in 0..3 {
+        store.probe().await.unwrap();
+        memory(node, 1).await;
+        let error = store.probe_budget(&name(&rig.budget_on(node).await)).await.unwrap_err();
+        assert!(error.to_string().contains("OOM"), "{error}");
+    }
+    // INFO is answered
+    store.check().await.unwrap();
+    assert!(store.probe().await.unwrap_err().to_string().contains("OOM"));
+    memory(2, 0).await;
+    store.probe().await.unwrap();
+    // one who may use the keys of some budgets alone
+    rig.on_all(redis::cmd("ACL").arg(&["SETUSER", "limited", "on", ">secret", "~s{b0}*", "+@all"])).await;
+    let limited = Store::new(&format!("redis://limited:secret@127.0.0.1:{}", rig.cluster.nodes()[2].port())).unwrap();
+    limited.probe().await.unwrap();
+    for node in rig.cluster.nodes() {
+        let keys: Vec<String> = on(node, redis::cmd("KEYS").arg("*probe*")).await;
+        assert!(keys.is_empty(), "{keys:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_node_that_is_killed_takes_only_its_own_budgets_with_it() {
     let mut rig = Rig::preferred(&[("appendonly", "yes"), ("appendfsync", "always")]).await;
     let gone = 1;

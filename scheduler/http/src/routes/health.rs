@@ -31,7 +31,7 @@ pub(crate) async fn alive() -> axum::Json<AliveView> {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ReadyView {
     ready: bool,
-    /// Redis answers. Without it sends are accepted unbooked; all other questions are not answered.
+    /// Redis answers, and takes writes. While it is away sends are accepted unbooked; all other questions are not answered.
     redis: bool,
     /// SQS answers. Without it nothing is accepted.
     sqs: bool,
@@ -41,7 +41,7 @@ pub(crate) struct ReadyView {
 
 /// Can it do its work?
 ///
-/// For a readiness probe: Redis and SQS answered within the last second.
+/// For a readiness probe: within the last second Redis took writes and SQS answered.
 #[utoipa::path(get, path = "/readyz", tag = "operations", operation_id = "readyz",
     responses(
         (status = 200, description = "It can", body = ReadyView),
