@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use sendslot_http::config::Config;
+use sendslot_http::config::{Config, ServeConfig};
 use sendslot_http::{Ended, Options, Server};
 
 use crate::args::ServeArgs;
@@ -31,7 +31,9 @@ pub(crate) async fn run(args: ServeArgs, settings: &Settings) -> Result<Exit, Fa
     let server = Server::bind(listen).await?;
     let metrics = Some(sendslot_prometheus::install()?);
     let (stop_mapper, stopped) = tokio::sync::oneshot::channel::<()>();
-    let mapper = match receipts.as_ref().filter(|_| !args.no_receipts_mapper) {
+    // one without providers would only put back what others can read, a receive each
+    let mapped = receipts.as_ref().filter(|receipts| !args.no_receipts_mapper && !receipts.providers.is_empty());
+    let mapper = match mapped {
         Some(receipts) => Some(receipts::mapper(scheduler.store().clone(), receipts).await),
         None => None,
     };
@@ -44,7 +46,9 @@ pub(crate) async fn run(args: ServeArgs, settings: &Settings) -> Result<Exit, Fa
     drop(stop_mapper);
     if let Some(mapping) = mapping {
         // what it has in hand comes again if it is not done
-        let _ = tokio::time::timeout(Duration::from_secs(10), mapping).await;
+        if let Ok(Err(error)) = tokio::time::timeout(Duration::from_secs(10), mapping).await {
+            output::note(&format!("the mapper of receipts failed: {error}"));
+        }
     }
     match ended {
         Ended::Drained => Ok(Exit::Success),
@@ -55,10 +59,22 @@ pub(crate) async fn run(args: ServeArgs, settings: &Settings) -> Result<Exit, Fa
     }
 }
 
-/// What the TOML file says of the front door.
+/// What is said of the front door.
 pub(crate) fn config(settings: &Settings) -> Result<Config, Failure> {
     Ok(Config {
-        serve: settings.section("serve")?.unwrap_or_default(),
+        serve: ServeConfig {
+            max_requests: settings.given_as("serve.max_requests")?,
+            max_body_memory_mib: settings.given_as("serve.max_body_memory_mib")?,
+            header_timeout_s: settings.given_as("serve.header_timeout_s")?,
+            body_timeout_s: settings.given_as("serve.body_timeout_s")?,
+            request_timeout_s: settings.given_as("serve.request_timeout_s")?,
+            drain_s: settings.given_as("serve.drain_s")?,
+            shutdown_timeout_s: settings.given_as("serve.shutdown_timeout_s")?,
+            linger_ms: settings.given_as("serve.linger_ms")?,
+            // asked for where they are used
+            listen: None,
+            no_auth: None,
+        },
         keys: settings.section("keys")?.unwrap_or_default(),
         receipts: settings.section("receipts")?.unwrap_or_default(),
     })

@@ -1,19 +1,19 @@
 //! What the command is configured by: one table of settings, each from its flag, else its environment variable, else the TOML
 //! file, else its default. `sendslot config` lists them.
 //!
-//! What is one value is a row of [`SETTINGS`]; a dotted name (`serve.listen`) stands in that table of the file. What has neither
-//! flag nor variable, lists and tables with names of their own (`[[keys]]`, `[receipts.NAME]`) are of a [`Section`]: a struct
-//! with `deny_unknown_fields`, read by [`Settings::section`], without the rows of that table. AWS_* variables are the SDK's own.
+//! What is one value is a row of [`SETTINGS`]; a dotted name (`serve.listen`) stands in that table of the file. Lists and tables with
+//! names of their own (`[[keys]]`, `[receipts.NAME]`) are of a [`Section`]: a struct with `deny_unknown_fields`, read by
+//! [`Settings::section`]. AWS_* variables are the SDK's own.
 
 mod file;
 mod shown;
+mod table;
 
 use std::collections::BTreeMap;
 use std::env;
 use std::str::FromStr;
 
 use clap::{Arg, ArgMatches, Command};
-use sendslot_http::config::ServeConfig;
 use sendslot_http::keys::KeyEntry;
 use sendslot_receipts::config::ProviderConfig;
 use sendslot_scheduler::{Scheduler, SchedulerBuilder};
@@ -25,6 +25,7 @@ use serde::de::DeserializeOwned;
 use crate::exit::Failure;
 
 use file::ConfigFile;
+pub(crate) use table::SETTINGS;
 
 /// What a setting takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,8 +34,9 @@ pub(crate) enum Kind {
     /// A file; in the TOML file relative to that.
     Path,
     /// A whole number.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no setting is a number yet"))]
     Number,
+    /// Seconds, whole or not, a day at most.
+    Seconds,
     /// A flag without a value is `true`.
     Switch,
 }
@@ -51,7 +53,8 @@ pub(crate) struct Setting {
     /// What stands for its value in the help.
     pub(crate) value: &'static str,
     pub(crate) kind: Kind,
-    pub(crate) default: Option<&'static str>,
+    /// As it would be given.
+    pub(crate) default: Option<fn() -> String>,
     /// The only command that takes its flag; `None`: all do.
     pub(crate) command: Option<&'static str>,
     pub(crate) what: &'static str,
@@ -60,142 +63,6 @@ pub(crate) struct Setting {
     /// Shown with its passwords hidden.
     pub(crate) secret: bool,
 }
-
-/// All settings.
-pub(crate) const SETTINGS: &[Setting] = &[
-    Setting {
-        name: "redis_url",
-        variable: "REDIS_URL",
-        flag: "redis-url",
-        value: "URL",
-        kind: Kind::Text,
-        default: None,
-        command: None,
-        what: "Redis: one server, a cluster or a primary behind Sentinel; rediss for TLS",
-        give: "redis://host:port, or run `sendslot local up` first",
-        secret: true,
-    },
-    Setting {
-        name: "queue_url",
-        variable: "SENDSLOT_QUEUE_URL",
-        flag: "queue-url",
-        value: "URL",
-        kind: Kind::Text,
-        default: None,
-        command: None,
-        what: "The SQS queue that workers are fed from",
-        give: "the URL of a standard SQS queue",
-        secret: false,
-    },
-    Setting {
-        name: "dlq_url",
-        variable: "SENDSLOT_DLQ_URL",
-        flag: "dlq-url",
-        value: "URL",
-        kind: Kind::Text,
-        default: None,
-        command: None,
-        what: "The SQS queue where sends end that cannot be made",
-        give: "the URL of the dead-letter queue",
-        secret: false,
-    },
-    Setting {
-        name: "receipts_queue_url",
-        variable: "SENDSLOT_RECEIPTS_QUEUE_URL",
-        flag: "receipts-queue-url",
-        value: "URL",
-        kind: Kind::Text,
-        default: None,
-        command: None,
-        what: "The SQS queue that keeps what providers say became of sends",
-        give: "the URL of the queue that `sendslot serve` puts receipts on",
-        secret: false,
-    },
-    Setting {
-        name: "metrics_listen",
-        variable: "SENDSLOT_METRICS_LISTEN",
-        flag: "metrics-listen",
-        value: "HOST:PORT",
-        kind: Kind::Text,
-        default: None,
-        command: Some("receipts"),
-        what: "Where `receipts` serves its metrics to Prometheus, at /metrics; port 0 takes a free one",
-        give: "an address and a port, such as 127.0.0.1:9464",
-        secret: false,
-    },
-    Setting {
-        name: "redis_policy",
-        variable: "SENDSLOT_REDIS_POLICY",
-        flag: "redis-policy",
-        value: "POLICY",
-        kind: Kind::Text,
-        default: Some("hold"),
-        command: None,
-        what: "What becomes of sends while Redis cannot be asked; the same as the workers'",
-        give: "hold, local:5 or codes=local:5,sendgrid/news=hold",
-        secret: false,
-    },
-    Setting {
-        name: "policy_file",
-        variable: "SENDSLOT_POLICY_FILE",
-        flag: "policy-file",
-        value: "FILE",
-        kind: Kind::Path,
-        default: None,
-        command: None,
-        what: "Policies, as `sendslot budget get --json` prints them, for budgets that Redis has lost",
-        give: "a file of policies",
-        secret: false,
-    },
-    Setting {
-        name: "function",
-        variable: "SENDSLOT_FUNCTION",
-        flag: "function",
-        value: "NAME",
-        kind: Kind::Text,
-        default: None,
-        command: Some("doctor"),
-        what: "The worker's Lambda function, to check it and its mapping",
-        give: "the function's name or ARN",
-        secret: false,
-    },
-    Setting {
-        name: "log",
-        variable: "RUST_LOG",
-        flag: "log",
-        value: "LEVEL",
-        kind: Kind::Text,
-        default: Some("warn"),
-        command: None,
-        what: "What is logged on standard error",
-        give: "error, warn, info, debug or trace",
-        secret: false,
-    },
-    Setting {
-        name: "serve.listen",
-        variable: "SENDSLOT_LISTEN",
-        flag: "listen",
-        value: "ADDRESS:PORT",
-        kind: Kind::Text,
-        default: Some("127.0.0.1:8080"),
-        command: Some("serve"),
-        what: "Where `serve` listens; port 0 takes a free one",
-        give: "an address and a port, such as 127.0.0.1:8080",
-        secret: false,
-    },
-    Setting {
-        name: "serve.no_auth",
-        variable: "SENDSLOT_NO_AUTH",
-        flag: "no-auth",
-        value: "BOOLEAN",
-        kind: Kind::Switch,
-        default: Some("false"),
-        command: Some("serve"),
-        what: "`serve` does without API keys on an address that others reach: whoever reaches it may do everything",
-        give: "true or false",
-        secret: false,
-    },
-];
 
 /// A part of the TOML file that is read as a struct of its own.
 #[derive(Debug, Clone, Copy)]
@@ -216,7 +83,6 @@ impl Section {
 
 /// All typed sections.
 pub(crate) const SECTIONS: &[Section] = &[
-    Section::of::<ServeConfig>("serve", &[]),
     Section::of::<Vec<KeyEntry>>("keys", &["sha256"]),
     Section::of::<BTreeMap<String, ProviderConfig>>("receipts", &["sha256"]),
 ];
@@ -265,7 +131,7 @@ pub(crate) fn with_flags(command: Command) -> Command {
     let file = Arg::new(CONFIG).long(CONFIG).value_name("FILE");
     let file = file.help("The TOML file [env: SENDSLOT_CONFIG] [default: sendslot.toml, when there is one]");
     SETTINGS.iter().fold(command.arg(file.global(true).help_heading("Settings")), |command, setting| {
-        let default = setting.default.map(|value| format!(" [default: {value}]")).unwrap_or_default();
+        let default = setting.default.map(|value| format!(" [default: {}]", value())).unwrap_or_default();
         let arg = Arg::new(setting.flag).long(setting.flag).value_name(setting.value);
         let arg = match setting.kind {
             Kind::Switch => arg.num_args(0..=1).require_equals(true).default_missing_value("true"),
@@ -327,7 +193,7 @@ impl Settings {
             }
             Ok(match (in_file()?, setting.default) {
                 (Some(value), _) => Resolved { setting, value: Some(value), source: Source::File },
-                (None, Some(value)) => Resolved { setting, value: Some(value.to_owned()), source: Source::Default },
+                (None, Some(default)) => Resolved { setting, value: Some(default()), source: Source::Default },
                 (None, None) => Resolved { setting, value: None, source: Source::NotSet },
             })
         };
@@ -369,6 +235,11 @@ impl Settings {
         })
     }
 
+    /// A setting's value as a type, if somebody gave it.
+    pub(crate) fn given_as<T: FromStr>(&self, name: &str) -> Result<Option<T>, Failure> {
+        self.given(name).map(|_| self.parsed(name)).transpose()
+    }
+
     /// A typed section of the file; `None` when the file has none.
     pub(crate) fn section<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, Failure> {
         self.file.as_ref().map_or(Ok(None), |file| file.section(name)).map_err(usage)
@@ -399,6 +270,7 @@ impl Kind {
         match self {
             Self::Text | Self::Path => Ok(()),
             Self::Number => value.parse::<u64>().map(|_| ()).map_err(|_| ()),
+            Self::Seconds => value.parse().ok().filter(|s| (0.0..=86_400.0).contains(s)).map(|_: f64| ()).ok_or(()),
             Self::Switch => value.parse::<bool>().map(|_| ()).map_err(|_| ()),
         }
     }

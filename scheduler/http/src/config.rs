@@ -44,6 +44,8 @@ pub struct ServeConfig {
     pub request_timeout_s: Option<f64>,
     /// How long requests may take that are in hand when the server is told to stop.
     pub shutdown_timeout_s: Option<f64>,
+    /// How long it goes on accepting requests, not ready any more, when it is told to stop.
+    pub drain_s: Option<f64>,
     /// How long a single send waits for others to share its calls.
     pub linger_ms: Option<u16>,
 }
@@ -86,6 +88,9 @@ pub struct Limits {
     pub request_timeout: Duration,
     /// How long requests may take that are in hand when the server is told to stop. Default 30 s.
     pub shutdown_timeout: Duration,
+    /// How long the server, told to stop, goes on accepting requests while its readiness is false, before it answers what is in hand
+    /// and ends: as long as the load balancer in front needs to see that. Default 0 s.
+    pub drain: Duration,
 }
 
 impl Default for Limits {
@@ -97,6 +102,7 @@ impl Default for Limits {
             body_timeout: Duration::from_secs(15),
             request_timeout: Duration::from_secs(40),
             shutdown_timeout: Duration::from_secs(30),
+            drain: Duration::ZERO,
         }
     }
 }
@@ -141,6 +147,10 @@ impl Config {
             Some(s) if s > 0.0 && s <= 86_400.0 => Ok(Duration::from_secs_f64(s)),
             Some(given) => Err(ConfigError::Time { name, given }),
         };
+        let drain = match given.drain_s {
+            Some(0.0) => Ok(Duration::ZERO),
+            other => time("drain_s", other, default.drain),
+        };
         Ok(Limits {
             requests: given.max_requests.unwrap_or(default.requests).max(1),
             body_memory_mib: given.max_body_memory_mib.unwrap_or(default.body_memory_mib).clamp(16, 1 << 20),
@@ -148,6 +158,7 @@ impl Config {
             body_timeout: time("body_timeout_s", given.body_timeout_s, default.body_timeout)?,
             request_timeout: time("request_timeout_s", given.request_timeout_s, default.request_timeout)?,
             shutdown_timeout: time("shutdown_timeout_s", given.shutdown_timeout_s, default.shutdown_timeout)?,
+            drain: drain?,
         })
     }
 }

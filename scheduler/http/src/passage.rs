@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
@@ -23,10 +24,8 @@ pub fn router(app: App) -> Router {
     routes
         .route("/", get(page::page))
         .merge(SwaggerUi::new("/docs").url("/openapi.json", document))
-        .fallback(async || Problem::new(Kind::NotFound, "the page /docs lists the paths"))
-        .method_not_allowed_fallback(async || {
-            Problem::new(Kind::MethodNotAllowed, "the header Allow lists the methods of this path")
-        })
+        .fallback(async || not_found())
+        .method_not_allowed_fallback(async || method_not_allowed())
         .layer(middleware::from_fn_with_state(app.clone(), pass))
         .with_state(app)
 }
@@ -58,13 +57,47 @@ async fn bounded(app: &App, request: Request, next: Next) -> Result<Response, Pr
     }
     let answer = AssertUnwindSafe(next.run(request)).catch_unwind();
     match tokio::time::timeout(app.options().limits.request_timeout, answer).await {
-        Ok(Ok(response)) => Ok(response),
+        Ok(Ok(response)) => Ok(as_problem(response)),
         Ok(Err(_)) => Err(Problem::new(Kind::Internal, "a bug: the server's log says where. Asking again is safe")),
         Err(_) => {
             let detail = "nobody knows whether it was done: asking again is safe";
             Err(Problem::new(Kind::Timeout, detail).retry_after(Duration::from_secs(1)))
         }
     }
+}
+
+/// What a library refused in its own words (a file that `/docs` has not) is a problem as well.
+fn as_problem(response: Response) -> Response {
+    let status = response.status();
+    let json =
+        |kind: &HeaderValue| kind.to_str().is_ok_and(|kind| kind.starts_with("application/") && kind.contains("json"));
+    if !(status.is_client_error() || status.is_server_error())
+        || response.headers().get(header::CONTENT_TYPE).is_some_and(json)
+    {
+        return response;
+    }
+    match status {
+        StatusCode::NOT_FOUND => not_found(),
+        StatusCode::METHOD_NOT_ALLOWED => {
+            let mut problem = method_not_allowed().into_response();
+            response
+                .headers()
+                .get(header::ALLOW)
+                .map(|allow| problem.headers_mut().insert(header::ALLOW, allow.clone()));
+            return problem;
+        }
+        status if status.is_client_error() => Problem::new(Kind::Invalid, format!("it was refused with {status}")),
+        status => Problem::new(Kind::Internal, format!("it was answered with {status}; asking again is safe")),
+    }
+    .into_response()
+}
+
+fn not_found() -> Problem {
+    Problem::new(Kind::NotFound, "the page /docs lists the paths")
+}
+
+fn method_not_allowed() -> Problem {
+    Problem::new(Kind::MethodNotAllowed, "the header Allow lists the methods of this path")
 }
 
 /// Whether each `%` begins a percent-encoding.

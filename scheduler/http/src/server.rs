@@ -60,12 +60,18 @@ impl Server {
         self.address
     }
 
-    /// Serves until it is told to stop: then it accepts no connection more, answers what it has in hand, and ends.
+    /// Serves until it is told to stop: then it is not ready any more, goes on for the time to drain, accepts no connection more, answers
+    /// what it has in hand, and ends.
     pub async fn run(self, app: App, router: Router, stop: impl Future<Output = ()>) -> Ended {
         let limits = app.options().limits;
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new()).header_read_timeout(limits.header_timeout).max_buf_size(MOST_HEAD);
         let connections = GracefulShutdown::new();
+        let stop = async {
+            stop.await;
+            app.drain();
+            tokio::time::sleep(limits.drain).await;
+        };
         let mut stop = std::pin::pin!(stop);
         loop {
             let accepted = tokio::select! {
@@ -82,7 +88,6 @@ impl Server {
                 }
             }
         }
-        app.drain();
         drop(self.listener);
         tokio::select! {
             () = connections.shutdown() => {}

@@ -53,6 +53,11 @@ async fn settings_come_from_flag_environment_and_file_and_config_says_which() {
         (&json!("default"), &json!("warn"))
     );
     assert_eq!(source(&known, "policy_file")["source"], "not_set");
+    let limits = sendslot_http::config::Limits::default();
+    let requests = source(&known, "serve.max_requests");
+    let shown = [&requests["value"], &requests["source"], &requests["environment"], &requests["flag"]];
+    let expected = [&limits.requests.to_string(), "default", "SENDSLOT_SERVE_MAX_REQUESTS", "--max-requests"];
+    assert_eq!(shown.map(|value| value.as_str().unwrap()), expected);
     let lines = desk.run(&["config"]).await;
     assert!(lines.stdout.contains("SENDSLOT_DLQ_URL, --dlq-url") && lines.stdout.contains(&queue), "{lines:?}");
     for ran in [&config, &lines] {

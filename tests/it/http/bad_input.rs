@@ -101,8 +101,16 @@ async fn paths_methods_and_queries_that_are_none_are_problems_too() {
     let front = Front::open("http-paths").await;
     front.set_sms(json!({})).await;
     for path in ["/index.html", "/v1", "/v1/budget", "/v1/budgets/sms/sends/", "/v2/budgets", "/docs/none"] {
-        let answer = front.get(path).await;
-        assert_eq!(answer.status, 404, "{answer:?}");
+        front.get(path).await.assert_problem(404, "not-found", &["/docs"]);
+    }
+    for (method, path) in [
+        (Method::POST, "/docs/none"),
+        (Method::DELETE, "/docs/"),
+        (Method::PUT, "/openapi.json"),
+        (Method::POST, "/"),
+        (Method::PATCH, "/receipts/mail"),
+    ] {
+        front.ask(method, path, None).await.assert_problem(405, "method-not-allowed", &["Allow"]);
     }
     front.get("/v1/nothing").await.assert_problem(404, "not-found", &["/docs"]);
     let answer = front.ask(Method::PATCH, "/v1/budgets/sms", None).await;
@@ -131,6 +139,24 @@ async fn paths_methods_and_queries_that_are_none_are_problems_too() {
         let answer = front.raw(line(&format!("/v1/budgets/sms/sends/{path}")).as_bytes()).await;
         assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("/problems/malformed-path"), "{path}: {answer}");
     }
+    // each member of each path, for each of its methods
+    let document = front.get("/openapi.json").await.json();
+    let mut asked = 0;
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        let members = path.split('/').filter(|part| part.starts_with('{'));
+        for (member, method) in members.flat_map(|member| methods.as_object().unwrap().keys().map(move |m| (member, m)))
+        {
+            let path = path.replace(member, "%FF").replace("{budget}", "sms").replace("{id}", "a");
+            let request = format!("{} {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n", method.to_uppercase());
+            let answer = front.raw(request.as_bytes()).await;
+            let is_problem = answer.starts_with("HTTP/1.1 400")
+                && answer.contains("content-type: application/problem+json")
+                && answer.contains("/problems/malformed-path");
+            assert!(is_problem, "{request} {answer}");
+            asked += 1;
+        }
+    }
+    assert!(asked >= 13, "{asked}");
     let answer = front.raw(line("/v1/budgets/sms/sends/%00%7B%25zz").as_bytes()).await;
     assert!(answer.contains("/problems/unknown-send"), "a NUL is part of an ID like any other: {answer}");
     let answer = front.raw(b"nonsense\r\n\r\n").await;

@@ -85,6 +85,38 @@ async fn sends_are_accepted_unbooked_while_redis_is_away_and_booked_when_it_is_b
 }
 
 #[tokio::test]
+async fn it_is_not_ready_while_redis_answers_and_takes_no_writes() {
+    let front = Front::open("http-no-writes").await;
+    front.set_sms(json!({})).await;
+    front.readiness(true).await;
+    let client = redis::Client::open(front.redis.url()).unwrap();
+    let mut redis = client.get_multiplexed_async_connection().await.unwrap();
+    for (cause, end) in [
+        ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0"),
+        ("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE"),
+        ("CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0"),
+    ] {
+        let mut command = async |line: &str| {
+            let mut words = line.split(' ');
+            let mut command = redis::cmd(words.next().unwrap());
+            words.for_each(|word| _ = command.arg(word));
+            let _: () = command.query_async(&mut redis).await.unwrap();
+        };
+        command(cause).await;
+        let known = front.readiness(false).await;
+        assert_eq!((&known["redis"], &known["sqs"]), (&json!(false), &json!(true)), "{cause}");
+        if cause.contains("maxmemory") {
+            front.send(message("a")).await.assert_problem(503, "redis-unavailable", &[]);
+        }
+        command(end).await;
+        front.readiness(true).await;
+    }
+    assert_eq!(front.send(message("a")).await.status, 202);
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*probe*").query_async(&mut redis).await.unwrap();
+    assert!(keys.is_empty(), "{keys:?}");
+}
+
+#[tokio::test]
 async fn what_sqs_did_not_take_is_not_accepted_and_is_taken_when_it_is_given_again() {
     // F2, twenty#22895
     let switch = Switch::to_localstack(true).await;
@@ -176,6 +208,36 @@ async fn a_stop_under_load_loses_nothing_that_was_accepted() {
     let records: BTreeSet<_> = records.iter().map(|key| key.trim_start_matches("s{sms}r:").to_owned()).collect();
     assert!(accepted.is_subset(&records), "{:?}", accepted.difference(&records).collect::<Vec<_>>());
     assert!(TcpStream::connect(&front.process.address).await.is_err());
+}
+
+#[tokio::test]
+async fn a_stop_lets_a_load_balancer_see_it_first() {
+    // longer than the test: a second signal ends it
+    let config =
+        "[serve]\ndrain_s = 600\nmax_requests = 9223372036854775807\nmax_body_memory_mib = 4294967295\n".to_owned();
+    let mut front = Front::with("http-drain", Setup { config, ..Setup::default() }).await;
+    front.set_sms(json!({})).await;
+    front.readiness(true).await;
+    front.process.signal("TERM");
+    let known = front.readiness(false).await;
+    assert_eq!((&known["stopping"], &known["redis"], &known["sqs"]), (&json!(true), &json!(true), &json!(true)));
+    // on connections of their own
+    for id in ["a", "b"] {
+        let body = message(id).to_string();
+        let head =
+            "POST /v1/budgets/sms/sends HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length:";
+        let answer = front.raw(format!("{head} {}\r\n\r\n{body}", body.len()).as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 202"), "{answer}");
+    }
+    assert!(front.process.child.try_wait().unwrap().is_none());
+    front.process.signal("TERM");
+    assert_eq!(front.process.ended().await, 1, "{:?}", front.process.log());
+    assert_eq!(front.queue.len().await, 2);
+
+    let env = vec![("SENDSLOT_SERVE_DRAIN_S", "0.2".to_owned())];
+    let mut front = Front::with("http-drained", Setup { env, ..Setup::default() }).await;
+    front.process.signal("TERM");
+    assert_eq!(front.process.ended().await, 0, "{:?}", front.process.log());
 }
 
 #[tokio::test]

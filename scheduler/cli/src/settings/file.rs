@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
-use super::{Kind, SETTINGS, Section, Setting};
+use super::{Kind, Section, Setting};
 
 /// The file that is read when nobody names one.
 const DEFAULT: &str = "sendslot.toml";
@@ -93,6 +93,8 @@ impl ConfigFile {
             (Kind::Text, DeValue::String(text)) => Some(text.to_string()),
             (Kind::Path, DeValue::String(text)) => Some(self.beside(text)),
             (Kind::Number, DeValue::Integer(number)) => number.to_string().parse::<u64>().ok().map(|n| n.to_string()),
+            (Kind::Seconds, DeValue::Integer(number)) => Some(number.to_string()),
+            (Kind::Seconds, DeValue::Float(number)) => Some(number.to_string()),
             (Kind::Switch, DeValue::Boolean(on)) => Some(on.to_string()),
             _ => None,
         };
@@ -110,12 +112,7 @@ impl ConfigFile {
 
     /// A typed section; `None` when the file has none.
     pub(super) fn section<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, String> {
-        let Some(mut value) = self.table()?.remove(name) else { return Ok(None) };
-        if let DeValue::Table(inner) = value.get_mut() {
-            // those are settings of their own
-            let rows = SETTINGS.iter().filter_map(|setting| setting.name.strip_prefix(name)?.strip_prefix('.'));
-            rows.for_each(|row| drop(inner.remove(row)));
-        }
+        let Some(value) = self.table()?.remove(name) else { return Ok(None) };
         T::deserialize(ValueDeserializer::from(value))
             .map(Some)
             .map_err(|error| self.error(error.span(), &format!("[{name}]: {}", without_value(error.message()))))
@@ -127,6 +124,7 @@ impl Kind {
         match self {
             Self::Text | Self::Path => "a string",
             Self::Number => "a whole number from 0 on",
+            Self::Seconds => "a number of seconds",
             Self::Switch => "true or false",
         }
     }

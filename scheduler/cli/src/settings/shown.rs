@@ -18,7 +18,7 @@ pub(crate) struct Shown {
     pub(crate) given_by: Option<String>,
     pub(crate) environment: &'static str,
     pub(crate) flag: String,
-    pub(crate) default: Option<&'static str>,
+    pub(crate) default: Option<String>,
     pub(crate) meaning: &'static str,
 }
 
@@ -49,7 +49,7 @@ impl Settings {
             given_by,
             environment: setting.variable,
             flag,
-            default: setting.default,
+            default: setting.default.map(|default| default()),
             meaning: setting.what,
         }
     }

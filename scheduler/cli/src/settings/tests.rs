@@ -157,24 +157,58 @@ fn passwords_of_a_url_are_hidden() {
 }
 
 #[test]
-fn a_section_has_settings_of_its_own_besides_its_struct() {
-    let text = "[serve]\nlisten = '127.0.0.1:1'\nno_auth = true\nbody_timeout_s = 0.5\n";
+fn a_table_of_the_file_holds_settings() {
+    let text = "[serve]\nlisten = '127.0.0.1:1'\nno_auth = true\nbody_timeout_s = 0.5\nheader_timeout_s = 7\n";
     let all = resolve("sendslot serve", &[], text).unwrap();
     assert_eq!((all.get("serve.listen"), all.get("serve.no_auth")), (Some("127.0.0.1:1"), Some("true")));
-    let serve: ServeConfig = all.section("serve").unwrap().unwrap();
-    assert_eq!((serve.body_timeout_s, serve.listen), (Some(0.5), None));
+    assert_eq!(["serve.body_timeout_s", "serve.header_timeout_s"].map(|name| all.get(name)), [Some("0.5"), Some("7")]);
     let all =
         resolve("sendslot serve --listen 127.0.0.1:2 --no-auth", &[("SENDSLOT_LISTEN", "127.0.0.1:3")], "").unwrap();
     assert_eq!(all.parsed::<std::net::SocketAddr>("serve.listen").unwrap(), "127.0.0.1:2".parse().unwrap());
     assert!(all.parsed::<bool>("serve.no_auth").unwrap());
     let error = resolve("sendslot serve", &[("SENDSLOT_NO_AUTH", "perhaps")], "").unwrap_err();
     assert_eq!(error, "SENDSLOT_NO_AUTH cannot be used: give true or false");
+    for seconds in ["-1", "86401", "NaN", "inf", "1s"] {
+        let error = resolve("sendslot serve", &[("SENDSLOT_SERVE_DRAIN_S", seconds)], "").unwrap_err();
+        assert_eq!(error, "SENDSLOT_SERVE_DRAIN_S cannot be used: give seconds, at most 86,400");
+    }
     for (text, message) in [
-        ("[serve]\nlistn = 'x'", "etc/sendslot.toml:2: [serve]: unknown field `listn`"),
+        ("[serve]\nlistn = 'x'", "etc/sendslot.toml:2: there is no setting serve.listn: did you mean serve.listen?"),
         ("[serve]\nno_auth = 'hunter2'", "etc/sendslot.toml:2: serve.no_auth takes true or false, not this string"),
-        ("serve = 'hunter2'", "etc/sendslot.toml:1: [serve]: invalid type"),
+        ("[serve]\nbody_timeout_s = 'hunter2'", "etc/sendslot.toml:2: serve.body_timeout_s takes a number of seconds"),
+        ("[serve]\nmax_requests = -1", "etc/sendslot.toml:2: serve.max_requests takes a whole number from 0 on"),
+        ("serve = 'hunter2'", "etc/sendslot.toml:1: serve is not a table: write [serve]"),
     ] {
         let error = resolve("sendslot config", &[], text).unwrap_err();
         assert!(error.contains(message) && !error.contains("hunter2"), "{error}");
+    }
+}
+
+#[test]
+fn all_of_serve_is_given_by_flag_variable_or_file_and_listed_with_its_default() {
+    let given = |all: &Settings| crate::serve::config(all).unwrap();
+    let rows: Vec<_> = SETTINGS.iter().filter(|setting| setting.name.starts_with("serve.")).collect();
+    let bounds = || rows.iter().filter(|setting| matches!(setting.kind, Kind::Number | Kind::Seconds));
+    let members = serde_json::to_value(sendslot_http::config::ServeConfig::default()).unwrap();
+    let mut members: Vec<_> = members.as_object().unwrap().keys().map(|name| format!("serve.{name}")).collect();
+    members.sort_unstable();
+    let mut names: Vec<_> = rows.iter().map(|setting| setting.name).collect();
+    names.sort_unstable();
+    assert_eq!(names, members, "each member of [serve] is a setting");
+    let by_default = resolve("sendslot serve", &[], "").unwrap();
+    assert_eq!(given(&by_default), sendslot_http::config::Config::default());
+    let limits = sendslot_http::config::Limits::default();
+    assert_eq!(by_default.parsed::<f64>("serve.request_timeout_s").unwrap(), limits.request_timeout.as_secs_f64());
+    let flags: String = bounds().map(|setting| format!(" --{} 9", setting.flag)).collect();
+    let variables: Vec<_> = bounds().map(|setting| (setting.variable, "9")).collect();
+    let file: String = bounds().map(|setting| format!("{} = 9\n", &setting.name["serve.".len()..])).collect();
+    for all in [
+        resolve(&format!("sendslot serve{flags}"), &[], ""),
+        resolve("sendslot serve", &variables, ""),
+        resolve("sendslot serve", &[], &format!("[serve]\n{file}")),
+    ] {
+        let shown = serde_json::to_value(given(&all.unwrap()).serve).unwrap();
+        let numbers: Vec<_> = shown.as_object().unwrap().values().filter(|value| value.as_f64() == Some(9.0)).collect();
+        assert_eq!(numbers.len(), bounds().count(), "{shown}");
     }
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use axum::extract::{Path, Request, State};
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use sendslot_receipts::config::Provider;
@@ -11,6 +12,7 @@ use sendslot_receipts::raw::{KEPT_HEADERS, MAX_RECEIPT_BYTES, RawReceipt, query_
 use sendslot_shared::queue::Entry;
 use sendslot_shared::time::DelaySeconds;
 
+use crate::access::path_member;
 use crate::app::{App, Receipts};
 use crate::body;
 use crate::problem::{Kind, Problem};
@@ -28,7 +30,7 @@ use crate::problem::{Kind, Problem};
 )]
 pub(crate) async fn receive(
     State(app): State<App>,
-    Path(name): Path<String>,
+    ProviderName(name): ProviderName,
     request: Request,
 ) -> Result<StatusCode, Problem> {
     let (receipts, provider) = find(&app, &name)?;
@@ -64,7 +66,7 @@ pub(crate) async fn receive(
 )]
 pub(crate) async fn confirm(
     State(app): State<App>,
-    Path(name): Path<String>,
+    ProviderName(name): ProviderName,
     request: Request,
 ) -> Result<String, Problem> {
     let (_, provider) = find(&app, &name)?;
@@ -74,6 +76,17 @@ pub(crate) async fn confirm(
         _ => authorize(provider, request.headers(), query)?,
     }
     Ok(query_field(query, "hub.challenge").unwrap_or_default())
+}
+
+/// The provider that the path names.
+pub(crate) struct ProviderName(String);
+
+impl FromRequestParts<App> for ProviderName {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        Ok(Self(path_member(parts, app, "provider").await?.unwrap_or_default()))
+    }
 }
 
 fn find<'a>(app: &'a App, name: &str) -> Result<(&'a Receipts, &'a Provider), Problem> {
