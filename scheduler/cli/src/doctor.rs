@@ -4,6 +4,7 @@ mod budgets;
 mod finding;
 mod function;
 mod lambda;
+mod mapping;
 mod queues;
 mod redis;
 

@@ -401,7 +401,19 @@ async fn each_wrong_setting_of_the_function_and_its_mapping_is_found() {
         vec![mapping]
     };
     let whole = || vec![mapping(&arn)];
-    desk.finds_of(Some(good()), whole(), "ok", "mapping.concurrency", &["40"]).await;
+    // 97/s x (1.5 + 1 + 0.05) s in batches of 10
+    let at_most = |n: u32| mapped("ScalingConfig", json!({ "MaximumConcurrency": n }));
+    for (n, severity, words) in [(40, "ok", "need 25"), (25, "ok", "need 25"), (24, "warning", "50, twice as many")] {
+        let words = [format!("at most {n} environments"), words.to_owned()];
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        desk.finds_of(Some(good()), at_most(n), severity, "mapping.concurrency", &words).await;
+    }
+    let logging = |format: &str, level: &str| {
+        changed("LoggingConfig", json!({ "LogFormat": format, "ApplicationLogLevel": level }))
+    };
+    desk.finds_of(logging("JSON", "WARN"), whole(), "warning", "function.log", &["WARN", "metrics", "INFO"]).await;
+    desk.finds_of(logging("JSON", "DEBUG"), whole(), "ok", "function.log", &[]).await;
+    desk.finds_of(logging("Text", "WARN"), whole(), "ok", "function.log", &[]).await;
     // 1.5 s lead, 10 s for a call, 5.1 s
     desk.finds_of(changed("Timeout", json!(16)), whole(), "error", "function.timeout", &["16s", "17 s"]).await;
     desk.finds_of(
@@ -434,7 +446,7 @@ async fn each_wrong_setting_of_the_function_and_its_mapping_is_found() {
         &["ReportBatchItemFailures"],
     )
     .await;
-    desk.finds_of(Some(good()), mapped("ScalingConfig", json!({})), "info", "mapping.concurrency", &["plan"]).await;
+    desk.finds_of(Some(good()), mapped("ScalingConfig", json!({})), "info", "mapping.concurrency", &["twice"]).await;
     desk.finds_of(Some(good()), mapped("BatchSize", json!(100)), "error", "mapping.batch", &["window"]).await;
     // sms has a transit of a minute, and the usual lead
     desk.finds_of(

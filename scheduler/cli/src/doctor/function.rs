@@ -1,13 +1,14 @@
-//! The worker as a Lambda function, and its mapping to the queue.
+//! The worker as a Lambda function.
 
 use std::time::Duration;
 
-use sendslot_shared::deployment::{BATCH_WITHOUT_WINDOW, HTTP_TIMEOUT, LEAD, RESPONSE_TYPE, TRANSIT, function_timeout};
+use sendslot_shared::deployment::{HTTP_TIMEOUT, LEAD, function_timeout};
 use sendslot_shared::id::BudgetName;
 use sendslot_shared::policy::Policy;
 
 use super::finding::Findings;
-use super::lambda::{Lambda, Mapping};
+use super::lambda::{Function, Lambda};
+use super::mapping;
 use super::queues::{Known, Urls};
 
 /// Whom to ask about, and what is known so far.
@@ -46,7 +47,7 @@ pub(super) async fn check(
     if timeout.is_some()
         && let Some(queue) = asked.queue
     {
-        mapping(findings, &lambda, asked.name, queue, budgets).await;
+        mapping::check(findings, &lambda, asked.name, queue, budgets).await;
     }
     timeout
 }
@@ -73,6 +74,7 @@ async fn function(findings: &mut Findings, lambda: &Lambda, asked: &Asked<'_>) -
     }
     let variable = |name: &str| function.variable(name);
     addresses(findings, &variable, asked.urls);
+    log_level(findings, &function);
     let given = Duration::from_secs(function.timeout);
     let call =
         variable("SENDSLOT_HTTP_TIMEOUT_MS").and_then(|ms| ms.parse().ok()).map_or(HTTP_TIMEOUT, Duration::from_millis);
@@ -122,78 +124,16 @@ fn addresses<'a>(findings: &mut Findings, variable: &impl Fn(&str) -> Option<&'a
     }
 }
 
-async fn mapping(
-    findings: &mut Findings,
-    lambda: &Lambda,
-    name: &str,
-    queue: &Known,
-    budgets: &[(BudgetName, Policy)],
-) {
-    let check = "mapping.exists";
-    let mappings = match lambda.mappings(name, &queue.arn).await {
-        Ok(mappings) => mappings,
-        Err(error) => {
-            let found = format!("the mappings of {name} cannot be read: {error:#}");
-            return findings.error(check, &found, "allow lambda:ListEventSourceMappings");
+/// Lambda takes the worker's metrics, lines of JSON without a level, for INFO.
+fn log_level(findings: &mut Findings, function: &Function) {
+    let check = "function.log";
+    match function.drops_below() {
+        Some(level @ ("WARN" | "ERROR" | "FATAL")) => {
+            let found = format!(
+                "the function's ApplicationLogLevel is {level}: Lambda drops the worker's metrics with what is below"
+            );
+            findings.warning(check, &found, "set it to INFO: alarms on metrics hear nothing");
         }
-    };
-    let Some(mapping) = mappings.first() else {
-        return findings.error(
-            check,
-            &format!("{name} is not mapped to the queue: nothing is sent"),
-            "make an event source mapping",
-        );
-    };
-    match mapping.state.as_str() {
-        state @ ("Disabled" | "Disabling") => {
-            findings.error(check, &format!("the mapping is {state}: nothing is sent"), "enable it");
-        }
-        state => findings.ok(check, &format!("the queue is mapped to {name} ({state})")),
-    }
-    responses(findings, mapping);
-    batches(findings, mapping, budgets);
-    concurrency(findings, mapping);
-}
-
-fn responses(findings: &mut Findings, mapping: &Mapping) {
-    let check = "mapping.responses";
-    if mapping.function_response_types.iter().any(|kind| kind == RESPONSE_TYPE) {
-        findings.ok(check, RESPONSE_TYPE);
-    } else {
-        let found = format!(
-            "{RESPONSE_TYPE} is off: one message that fails brings its whole batch back, and what failed counts as done"
-        );
-        findings.error(check, &found, &format!("set FunctionResponseTypes to {RESPONSE_TYPE}"));
-    }
-}
-
-fn batches(findings: &mut Findings, mapping: &Mapping, budgets: &[(BudgetName, Policy)]) {
-    let check = "mapping.batch";
-    let (size, window_s) = (mapping.batch_size, mapping.maximum_batching_window_in_seconds);
-    let window = Duration::from_secs(window_s.into());
-    let short = |(_, policy): &&(BudgetName, Policy)| policy.lead < LEAD + window || policy.transit < TRANSIT + window;
-    let late: Vec<&str> = budgets.iter().filter(short).map(|(name, _)| name.as_str()).collect();
-    let found = format!("batches of up to {size}, gathered for {window_s} s");
-    if size > BATCH_WITHOUT_WINDOW && window_s == 0 {
-        findings.error(check, &found, "give batches of more than 10 a window of 1 s or more");
-    } else if !late.is_empty() {
-        let (lead, transit) = ((LEAD + window).as_millis(), (TRANSIT + window).as_millis());
-        let remedy = format!("sendslot budget set NAME --lead {lead}ms --transit {transit}ms, or a shorter window");
-        findings.warning(check, &format!("{found}: too late for the slots of {}", late.join(", ")), &remedy);
-    } else {
-        findings.ok(check, &found);
-    }
-}
-
-fn concurrency(findings: &mut Findings, mapping: &Mapping) {
-    let check = "mapping.concurrency";
-    match mapping.maximum_concurrency() {
-        Some(most) => {
-            findings.ok(check, &format!("at most {most} environments; `sendslot plan` says how many are needed"))
-        }
-        None => {
-            let remedy = "set MaximumConcurrency to what `sendslot plan` says and a half more: batches that Lambda throttles use up receives";
-            findings.info(check, "the mapping has no maximum concurrency: the account's is its limit", remedy);
-        }
+        _ => findings.ok(check, "Lambda's log level lets the worker's metrics through"),
     }
 }

@@ -22,6 +22,15 @@ pub(super) struct Function {
     pub(super) timeout: u64,
     #[serde(default)]
     environment: Environment,
+    #[serde(default)]
+    logging_config: Logging,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Logging {
+    log_format: Option<String>,
+    application_log_level: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -35,6 +44,12 @@ impl Function {
     /// A variable of it.
     pub(super) fn variable(&self, name: &str) -> Option<&str> {
         self.environment.variables.get(name).map(String::as_str)
+    }
+
+    /// The level below which Lambda itself drops lines. It reads levels in JSON alone.
+    pub(super) fn drops_below(&self) -> Option<&str> {
+        let json = self.logging_config.log_format.as_deref() == Some("JSON");
+        self.logging_config.application_log_level.as_deref().filter(|_| json)
     }
 }
 
