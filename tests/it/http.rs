@@ -38,6 +38,8 @@ struct Process {
     /// `127.0.0.1:port`.
     address: String,
     log: Arc<Mutex<Vec<String>>>,
+    /// Ends when the log does.
+    reading: tokio::task::JoinHandle<()>,
 }
 
 /// What differs from test to test.
@@ -85,7 +87,7 @@ impl Process {
         let log = Arc::new(Mutex::new(vec![]));
         let heard = log.clone();
         let (found, address) = tokio::sync::oneshot::channel();
-        tokio::spawn(async move {
+        let reading = tokio::spawn(async move {
             let mut found = Some(found);
             while let Ok(Some(line)) = lines.next_line().await {
                 if let Some(address) = line.strip_prefix("listening on http://") {
@@ -96,7 +98,7 @@ impl Process {
         });
         let address = tokio::time::timeout(Duration::from_secs(60), address).await.expect("it listens within a minute");
         let address = address.unwrap_or_else(|_| panic!("it ended: {:?}", log.lock()));
-        Self { child, address, log }
+        Self { child, address, log, reading }
     }
 
     fn log(&self) -> Vec<String> {
@@ -110,6 +112,8 @@ impl Process {
 
     async fn ended(&mut self) -> i32 {
         let status = tokio::time::timeout(Duration::from_secs(60), self.child.wait()).await;
+        // its last words may still be on their way
+        (&mut self.reading).await.unwrap();
         status.expect("it ends within a minute").unwrap().code().expect("no signal")
     }
 }
