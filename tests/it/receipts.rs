@@ -401,6 +401,9 @@ async fn what_redis_refuses_comes_again_later_each_time() {
     memory(0).await;
     // the second time it is hidden for 30 s
     assert_eq!(desk.mapper.once(Duration::from_secs(10)).await.unwrap(), 0);
+    let Queues { dlq_url, .. } = &desk.queues;
+    let dead = TestQueue { sqs: desk.sqs.clone(), url: dlq_url.clone(), dlq_url: dlq_url.clone() };
+    assert!(dead.is_empty().await, "it came a third time");
 }
 
 #[tokio::test]
