@@ -156,7 +156,7 @@ fn plan_prints_parameters_of_the_template() {
         Command::new(SENDSLOT).args(fixed).args(["--batch-window", window, "--parameters"]).output().unwrap()
     };
     // 97/s x (2.5 + 1 + 0.25) s / 97 = 3.75, so 4, doubled; 97/s x 60 s x 0.8
-    let expected = "BulkBatchSize=100\nBulkBatchWindow=1\nBulkMaximumConcurrency=8\nExpectedCallsPerMinute=4656\n";
+    let expected = "BulkBatchSize=100\nBulkBatchWindow=1\nFunctionTimeout=30\nBulkMaximumConcurrency=8\nExpectedCallsPerMinute=4656\n";
     let told = String::from_utf8(plan("1s").stdout).unwrap();
     assert_eq!(told, expected);
     let template = template();

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use sendslot_scheduler::plan::{Headroom, Plan, PlanInput, Policy, Prices};
+use sendslot_shared::deployment;
 use serde::Serialize;
 
 use crate::args::PlanArgs;
@@ -112,19 +113,31 @@ fn input(args: &PlanArgs) -> Result<PlanInput, Failure> {
 /// The longest window that the template takes: its visibility timeouts leave room for it.
 const TEMPLATE_WINDOW_S: u64 = 60;
 
+/// What `FunctionTimeout` takes, with the longest window that the template's rules allow it; seconds.
+const TEMPLATE_TIMEOUTS: [(u64, u64); 4] = [(30, 3), (60, 20), (120, 60), (300, 60)];
+
 /// Parameters of infra/template.yaml. Twice the environments, for copies that hop or are put back; and an alarm when a backlog waits
 /// and less than four fifths of the rate is sent.
-fn parameters(input: &PlanInput, plan: &Plan) -> Result<[(&'static str, u64); 4], Failure> {
+fn parameters(input: &PlanInput, plan: &Plan) -> Result<[(&'static str, u64); 5], Failure> {
     let window = input.batch_window;
+    let least = deployment::function_timeout(input.policy.lead, deployment::HTTP_TIMEOUT);
+    let fits =
+        |(timeout, longest): &&(u64, u64)| window.as_secs() <= *longest && least <= Duration::from_secs(*timeout);
     if window.subsec_nanos() > 0 || window.as_secs() > TEMPLATE_WINDOW_S {
         let problem = format!(
             "a batch window of {window:?} is none of the template's: give whole seconds, 0 to {TEMPLATE_WINDOW_S}"
         );
         return Err(Failure::usage(anyhow::anyhow!(problem)));
     }
+    let Some((timeout, _)) = TEMPLATE_TIMEOUTS.iter().find(fits) else {
+        let problem =
+            format!("a lead of {:?} fits into none of the template's timeouts: give at most 284s", input.policy.lead);
+        return Err(Failure::usage(anyhow::anyhow!(problem)));
+    };
     Ok([
         ("BulkBatchSize", input.batch_size.into()),
         ("BulkBatchWindow", window.as_secs()),
+        ("FunctionTimeout", *timeout),
         ("BulkMaximumConcurrency", (2 * plan.environments).clamp(2, 1000)),
         ("ExpectedCallsPerMinute", (plan.sends_per_s * 60.0 * 0.8) as u64),
     ])
