@@ -66,7 +66,7 @@ impl Table {
         self.learned = Some(Instant::now());
     }
 
-    fn serving(&self, slot: u16) -> Option<&Arc<Link>> {
+    pub(super) fn serving(&self, slot: u16) -> Option<&Arc<Link>> {
         self.slots.iter().find(|s| (s.first..=s.last).contains(&slot)).map(|s| &s.link)
     }
 }

@@ -1,11 +1,14 @@
 //! Whether scripts that write would run. INFO does not tell: it is answered too by a server that loads its data, has no memory left,
 //! is a replica, or has lost its primary.
 
-use futures_util::future::select_ok;
+use std::collections::BTreeMap;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use sendslot_lua::Script;
 
 use super::errand::Work;
-use super::nodes::{Nodes, Table};
+use super::nodes::Table;
 use super::slot::slot;
 use super::{Call, Store, StoreError, errand, only};
 use crate::id::BudgetName;
@@ -25,11 +28,17 @@ impl Store {
     pub async fn probe(&self) -> Result<(), StoreError> {
         let nodes = &self.0.nodes;
         let table = nodes.table().await?;
-        let asked = keys_of_each(nodes, &table).into_iter().map(|key| Box::pin(self.probe_key(key)));
-        match select_ok(asked).await {
-            Ok(_) => Ok(()),
-            Err(StoreError::Refused { source, .. }) if source.code() == Some("NOPERM") => self.check().await,
-            Err(error) => Err(error),
+        let keys = keys_of_each(&table, nodes.primaries(&table).len());
+        let mut asked: FuturesUnordered<_> = keys.into_iter().map(|key| self.probe_key(key)).collect();
+        let (mut last, mut limited) = (None, asked.is_empty());
+        while let Some(answer) = asked.next().await {
+            let Err(error) = answer else { return Ok(()) };
+            limited |= forbids_a_key(&error);
+            last = Some(error);
+        }
+        match last {
+            Some(error) if !limited => Err(error),
+            _ => self.check().await,
         }
     }
 
@@ -48,19 +57,24 @@ impl Store {
     }
 }
 
-/// One key for each server that serves bookings.
-fn keys_of_each(nodes: &Nodes, table: &Table) -> Vec<String> {
-    let mut left = nodes.primaries(table);
-    let mut found = vec![];
+/// The user may use other keys; one who may not run scripts books nothing.
+fn forbids_a_key(error: &StoreError) -> bool {
+    matches!(error, StoreError::Refused { source, .. } if source.code() == Some("NOPERM") && source.to_string().contains("access"))
+}
+
+/// One key for each of so many servers, as far as they serve slots.
+fn keys_of_each(table: &Table, servers: usize) -> Vec<String> {
+    let mut found = BTreeMap::new();
     for key in (0..MOST).map(|n| format!("s{{probe{n}}}cal")) {
-        if left.is_empty() {
+        if !table.is_cluster() {
+            return vec![key];
+        }
+        if let Some(link) = table.serving(slot(&key)) {
+            found.entry(link.address.clone()).or_insert(key);
+        }
+        if found.len() == servers {
             break;
         }
-        let serves = nodes.link(table, Some(slot(&key)), 0);
-        if let Some(place) = left.iter().position(|link| link.address == serves.address) {
-            left.swap_remove(place);
-            found.push(key);
-        }
     }
-    found
+    found.into_values().collect()
 }

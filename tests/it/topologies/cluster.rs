@@ -307,6 +307,11 @@ async fn a_cluster_takes_writes_while_one_of_its_nodes_does() {
     rig.on_all(redis::cmd("ACL").arg(&["SETUSER", "limited", "on", ">secret", "~s{b0}*", "+@all"])).await;
     let limited = Store::new(&format!("redis://limited:secret@127.0.0.1:{}", rig.cluster.nodes()[2].port())).unwrap();
     limited.probe().await.unwrap();
+    let user = ["SETUSER", "mute", "on", ">secret", "~*", "+@all", "-eval", "-evalsha"];
+    rig.on_all(redis::cmd("ACL").arg(&user)).await;
+    let mute = Store::new(&format!("redis://mute:secret@127.0.0.1:{}", rig.cluster.nodes()[2].port())).unwrap();
+    let error = mute.probe().await.unwrap_err();
+    assert!(error.to_string().contains("evalsha"), "who may run no script books nothing: {error}");
     for node in rig.cluster.nodes() {
         let keys: Vec<String> = on(node, redis::cmd("KEYS").arg("*probe*")).await;
         assert!(keys.is_empty(), "{keys:?}");
