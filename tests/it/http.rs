@@ -112,9 +112,10 @@ impl Process {
 
     async fn ended(&mut self) -> i32 {
         let status = tokio::time::timeout(Duration::from_secs(60), self.child.wait()).await;
+        let status = status.expect("it ends within a minute").unwrap();
         // its last words may still be on their way
         (&mut self.reading).await.unwrap();
-        status.expect("it ends within a minute").unwrap().code().expect("no signal")
+        status.code().expect("no signal")
     }
 }
 

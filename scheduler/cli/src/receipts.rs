@@ -27,7 +27,7 @@ pub(crate) async fn run(settings: &Settings) -> Result<Exit, Failure> {
         return Err(Failure::usage(anyhow!("no provider is configured: add [receipts.NAME] to the file of --config")));
     }
     let listener = match settings.get("metrics_listen") {
-        Some(address) => Some(listen(address).await?),
+        Some(address) => Some(listen(address, &settings.given_by("metrics_listen")).await?),
         None => None,
     };
     let store = settings.store().await?;
@@ -45,12 +45,9 @@ pub(crate) async fn run(settings: &Settings) -> Result<Exit, Failure> {
     }
 }
 
-async fn listen(address: &str) -> anyhow::Result<Listener> {
+async fn listen(address: &str, by: &str) -> anyhow::Result<Listener> {
     let listener = Listener::bind(address).await.map_err(|error| {
-        anyhow!(
-            "SENDSLOT_METRICS_LISTEN={address} cannot be listened on: {error}; give a free HOST:PORT of this machine, \
-             port 0 for any"
-        )
+        anyhow!("{by}={address} cannot be listened on: {error}; give a free HOST:PORT of this machine, port 0 for any")
     })?;
     output::note(&format!("metrics on http://{}", listener.address()));
     Ok(listener)

@@ -226,12 +226,17 @@ impl Settings {
         })
     }
 
+    /// What a setting's value came from, as people would look for it.
+    pub(crate) fn given_by(&self, name: &str) -> String {
+        self.find(name).map_or_else(|| name.to_owned(), Resolved::given_by)
+    }
+
     /// A setting's value as a type.
     pub(crate) fn parsed<T: FromStr>(&self, name: &str) -> Result<T, Failure> {
         let value = self.need(name)?;
         value.parse().map_err(|_| {
-            let (by, give) = self.find(name).map_or((name.to_owned(), ""), |r| (r.given_by(), r.setting.give));
-            usage(format!("{by} cannot be used: give {give}"))
+            let give = self.find(name).map_or("", |r| r.setting.give);
+            usage(format!("{} cannot be used: give {give}", self.given_by(name)))
         })
     }
 

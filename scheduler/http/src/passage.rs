@@ -77,19 +77,17 @@ fn as_problem(response: Response) -> Response {
         return response;
     }
     match status {
-        StatusCode::NOT_FOUND => not_found(),
+        StatusCode::NOT_FOUND => not_found().into_response(),
         StatusCode::METHOD_NOT_ALLOWED => {
             let mut problem = method_not_allowed().into_response();
-            response
-                .headers()
-                .get(header::ALLOW)
-                .map(|allow| problem.headers_mut().insert(header::ALLOW, allow.clone()));
-            return problem;
+            if let Some(allow) = response.headers().get(header::ALLOW) {
+                problem.headers_mut().insert(header::ALLOW, allow.clone());
+            }
+            problem
         }
-        status if status.is_client_error() => Problem::new(Kind::Invalid, format!("it was refused with {status}")),
-        status => Problem::new(Kind::Internal, format!("it was answered with {status}; asking again is safe")),
+        StatusCode::INTERNAL_SERVER_ERROR => Problem::new(Kind::Internal, "asking again is safe").into_response(),
+        _ => response,
     }
-    .into_response()
 }
 
 fn not_found() -> Problem {

@@ -52,7 +52,9 @@ pub fn install() -> Result<Render, HasRecorder> {
     tokio::spawn(async move {
         loop {
             tokio::time::sleep(UPKEEP).await;
-            kept.run_upkeep();
+            // a call may be due on this thread
+            let kept = kept.clone();
+            let _ = tokio::task::spawn_blocking(move || kept.run_upkeep()).await;
         }
     });
     Ok(Arc::new(move || handle.render()))

@@ -403,7 +403,9 @@ async fn each_wrong_setting_of_the_function_and_its_mapping_is_found() {
     let whole = || vec![mapping(&arn)];
     // 97/s x (1.5 + 1 + 0.05) s in batches of 10
     let at_most = |n: u32| mapped("ScalingConfig", json!({ "MaximumConcurrency": n }));
-    for (n, severity, words) in [(40, "ok", "need 25"), (25, "ok", "need 25"), (24, "warning", "50, twice as many")] {
+    for (n, severity, words) in
+        [(40, "ok", "need 25"), (25, "ok", "need 25"), (24, "warning", "set MaximumConcurrency to 50")]
+    {
         let words = [format!("at most {n} environments"), words.to_owned()];
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         desk.finds_of(Some(good()), at_most(n), severity, "mapping.concurrency", &words).await;

@@ -286,7 +286,7 @@ async fn the_mapper_is_scraped_and_a_topic_that_asks_to_be_confirmed_is_named() 
 
     let taken = mapper.address.clone();
     let ran = desk.run(&["receipts", "--metrics-listen", &taken]).await;
-    ran.assert_fails(1, &[&format!("SENDSLOT_METRICS_LISTEN={taken} cannot be listened on"), "in use"]);
+    ran.assert_fails(1, &[&format!("--metrics-listen={taken} cannot be listened on"), "in use"]);
 }
 
 #[tokio::test]

@@ -92,9 +92,15 @@ fn concurrency(findings: &mut Findings, mapping: &Mapping, budgets: &[(BudgetNam
     let ms = LATENCY.as_millis();
     let found = format!("at most {most} environments; all budgets at their rates need {needed}, with calls of {ms} ms");
     if u64::from(most) < needed {
+        let more = match needed {
+            ..=1000 => format!(
+                "set MaximumConcurrency to {}, for copies that hop or are put back too, or ",
+                (2 * needed).min(1000)
+            ),
+            _ => String::new(),
+        };
         let remedy = format!(
-            "set MaximumConcurrency to {}, twice as many (copies that hop or are put back come in between), or give batches a window; `sendslot plan` works it out for other sends",
-            2 * needed
+            "{more}give batches a window and a larger size, unless only a part of the sends comes through this queue: see `sendslot plan`"
         );
         findings.warning(check, &found, &remedy);
     } else {

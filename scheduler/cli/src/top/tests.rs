@@ -235,13 +235,20 @@ fn a_panic_leaves_the_terminal_as_it_was() {
             let _ = keys().recv().await;
             panic!("in the middle of it");
         };
-        let _ = runtime.block_on(on_terminal(panics));
+        let ended = runtime.block_on(on_terminal(panics));
+        unreachable!("it panics before: {ended:?}");
     }
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new("python3");
     command.args(["-c", TERMINAL]).arg(folder.path().join("pid")).arg(std::env::current_exe().unwrap());
     command.args(["--exact", "--nocapture", "top::tests::a_panic_leaves_the_terminal_as_it_was"]).env(PANICS, "1");
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (pid, (ended, end)) = (child.id().to_string(), std::sync::mpsc::channel::<()>());
+    let watch = std::thread::spawn(move || {
+        if end.recv_timeout(Duration::from_secs(60)) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            let _ = Command::new("kill").arg(pid).status();
+        }
+    });
     let (mut typed, mut shown) = (child.stdin.take(), String::new());
     let (mut screen, mut part) = (child.stdout.take().unwrap(), [0; 4096]);
     while let Ok(n @ 1..) = screen.read(&mut part) {
@@ -253,6 +260,8 @@ fn a_panic_leaves_the_terminal_as_it_was() {
         }
     }
     child.wait().unwrap();
+    drop(ended);
+    watch.join().unwrap();
     let last = |sequence: &str| shown.rfind(sequence).unwrap_or_else(|| panic!("{sequence:?} in {shown:?}"));
     assert!(shown.trim_end().ends_with("terminal restored, exit 101"), "{shown:?}");
     assert!(last("\x1b[?1049l") > last("\x1b[?1049h"), "the screen from before is back: {shown:?}");

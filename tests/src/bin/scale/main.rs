@@ -69,8 +69,6 @@ const ROWS: [Row; 16] = [
     row(1, 10_000, 1_000, 5, 6_500, Start::Ramp),
 ];
 
-const HEADROOM: f64 = 0.97;
-
 impl Row {
     fn name(&self) -> String {
         let window = if self.window_s == 0 { String::new() } else { format!(", {} s", self.window_s) };
@@ -85,8 +83,7 @@ impl Row {
     /// What `plan` says of all budgets together.
     fn plan(&self) -> Plan {
         let limit = self.limit * self.budgets as u32;
-        let headroom = Headroom::new(HEADROOM).expect("a headroom");
-        let policy = Policy { headroom, lead: Duration::from_millis(self.lead_ms), ..Policy::per_second(limit) };
+        let policy = Policy { lead: Duration::from_millis(self.lead_ms), ..Policy::per_second(limit) };
         let batch_window = Duration::from_secs(self.window_s);
         let input =
             PlanInput { batch_size: self.batch_size, batch_window, ..PlanInput::new(policy, 60 * u64::from(limit)) };
@@ -100,7 +97,6 @@ impl Row {
 
     fn policy(&self) -> Policy {
         Policy {
-            headroom: Headroom::new(HEADROOM).expect("a headroom"),
             lead: Duration::from_millis(self.lead_ms),
             // the earliest slot leaves time for its timer and its batch
             transit: Duration::from_millis(self.lead_ms.saturating_sub(1_250)),
@@ -118,7 +114,7 @@ impl Row {
         Model {
             budgets: self.budgets,
             policy: self.policy(),
-            sends: (f64::from(self.limit * args.seconds) * HEADROOM) as usize,
+            sends: (f64::from(self.limit * args.seconds) * Headroom::DEFAULT.get()) as usize,
             batch_size: self.batch_size as usize,
             window: Duration::from_secs(self.window_s),
             start: self.start,

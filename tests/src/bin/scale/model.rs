@@ -30,6 +30,7 @@ const MS: u64 = 1_000;
 const ENQUEUED_PER_S: u64 = 20_000;
 const GATHERING: usize = 5;
 const WARM_START: u64 = 5 * MS;
+const LONGEST: u64 = 3_600 * SECOND;
 const GROWTH: u64 = 200 * MS;
 /// Questions that are on their way to Redis at once.
 const IN_FLIGHT: usize = 256;
@@ -71,7 +72,7 @@ pub(crate) struct Figures {
     pub(crate) late: Duration,
     /// The most units of one budget in any rolling second.
     pub(crate) most: u32,
-    /// Redis' CPU time, by send: bookings and claims, without reports.
+    /// Redis' CPU time, by send: bookings and claims, without reports; a clock is set for each millisecond too.
     pub(crate) redis_us: f64,
 }
 
@@ -220,6 +221,10 @@ impl Run {
     /// All that happens within the next millisecond in which something does.
     async fn step(&mut self) -> Result<()> {
         let Some((&(clock, _), _)) = self.events.first_key_value() else { bail!("{} sends are lost", self.left) };
+        // Lambda looks for ever
+        if clock > START + LONGEST {
+            bail!("{} sends are lost, or wait for longer than an hour", self.left);
+        }
         self.clock = clock;
         let mut asks = vec![];
         while let Some(entry) = self.events.first_entry()
