@@ -76,6 +76,10 @@ def end_polls_of_lost_clients(slice_s=0.1):
             left = max(end - time.monotonic(), 0)
             result = receive(self, num_messages, min(left, slice_s), visibility_timeout, **options)
             lost = getattr(getattr(thread, "request", None), "_disconnected", False)
+            if lost:
+                # what came in the slice in which the client went is for others
+                for handle in result.receipt_handles:
+                    self.update_visibility_timeout(handle, 0)
             if result.successful or result.dead_letter_messages or left <= slice_s or lost:
                 return result
 
