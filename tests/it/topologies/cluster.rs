@@ -162,7 +162,9 @@ async fn all_keys_of_a_budget_are_in_one_slot() {
     for program in programs().await {
         let rig = Rig::start(program, &[]).await;
         for of in budgets() {
-            set(&rig.store, &of, &with_everything()).await;
+            // no slot passes meanwhile: a cancelled send leaves a hole
+            let ahead = Policy { transit: Duration::from_secs(30), ..with_everything() };
+            set(&rig.store, &of, &ahead).await;
             // braces in what callers choose are no hash tags
             let message = |id: String| Message::new(&of, id, "x").recipient("{to}");
             let message = |i: usize, lane: &str| message(format!("{{m{i}}}{lane}")).lane(lane).check().unwrap();
