@@ -49,16 +49,16 @@ pub(crate) async fn run(args: DoctorArgs, settings: &Settings) -> Result<Exit, F
         },
     };
     let longest_lead = budgets.as_deref().unwrap_or_default().iter().map(|(_, policy)| policy.lead).max();
-    let function = match setting("function") {
-        None => function::not_given(&mut findings, args.function_timeout),
-        Some(name) => Some(name),
-    };
+    let function = settings.get("function");
+    if function.is_none() && args.function_timeout.is_none() {
+        findings.info("function", "the function and its mapping are not known", "not checked: give --function NAME");
+    }
     let sqs = queue::client_from_env().await;
     let urls = queues::Urls { queue: setting("queue_url"), dead_letters: setting("dlq_url") };
     let known = queues::check(&mut findings, &sqs, &urls).await;
     let mut timeout = args.function_timeout;
     if let Some(name) = function {
-        let asked = function::Asked { name: &name, queue: known.as_ref(), urls: &urls, longest_lead };
+        let asked = function::Asked { name, queue: known.as_ref(), urls: &urls, longest_lead };
         timeout = function::check(&mut findings, asked, budgets.as_deref().unwrap_or_default()).await;
     }
     queues::check_visibility(&mut findings, known.as_ref(), timeout);

@@ -27,11 +27,15 @@ macro_rules! needs {
 }
 needs!(ToSend Send, ToRead Read, ToManage Manage);
 
-/// A member of the path, decoded.
-pub(crate) async fn path_member(parts: &mut Parts, app: &App, name: &str) -> Result<Option<String>, Problem> {
+/// Members of the path by their names, decoded.
+pub(crate) async fn path_members<const N: usize>(
+    parts: &mut Parts,
+    app: &App,
+    names: [&str; N],
+) -> Result<[Option<String>; N], Problem> {
     let members = RawPathParams::from_request_parts(parts, app).await;
     let members = members.map_err(|_| Problem::new(Kind::MalformedPath, "the path is not UTF-8 once it is decoded"))?;
-    Ok(members.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_owned()))
+    Ok(names.map(|name| members.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_owned())))
 }
 
 /// The budget that the path names, of a caller who may do this with it.
@@ -48,12 +52,13 @@ impl<N: Needs> FromRequestParts<App> for Budget<N> {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
         let caller = Anyone::from_request_parts(parts, app).await?.0;
-        let name = BudgetName::new(path_member(parts, app, "budget").await?.unwrap_or_default());
+        let [budget, id] = path_members(parts, app, ["budget", "id"]).await?;
+        let name = BudgetName::new(budget.unwrap_or_default());
         let name = name.map_err(|error| Problem::new(Kind::Invalid, error.to_string()))?;
         if !caller.may(N::ROLE, &name) {
             return Err(forbidden(N::ROLE, &format!("the budget {name}")));
         }
-        Ok(Self { name, id: path_member(parts, app, "id").await?, needs: PhantomData })
+        Ok(Self { name, id, needs: PhantomData })
     }
 }
 

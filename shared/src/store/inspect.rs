@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use redis::{Value, from_redis_value};
 
 use super::link::Link;
-use super::nodes::failed;
+use super::nodes::{failed, text_of};
 use super::{Store, StoreError, is_new_enough};
 use crate::time::Instant;
 
@@ -147,11 +147,6 @@ pub(super) fn version_of_hello(hello: Value) -> Option<String> {
 
 /// `name:value` lines; `None` of what is no text.
 fn lines(reply: &Value) -> Option<BTreeMap<String, String>> {
-    let text = match reply {
-        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        Value::VerbatimString { text, .. } | Value::SimpleString(text) => text.clone(),
-        _ => return None,
-    };
     let pair = |line: &str| line.trim().split_once(':').map(|(name, value)| (name.to_owned(), value.to_owned()));
-    Some(text.lines().filter_map(pair).collect())
+    Some(text_of(reply)?.lines().filter_map(pair).collect())
 }

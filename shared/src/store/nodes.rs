@@ -3,6 +3,7 @@
 //! Redis-rs' own cluster connection is not used. It repeats a whole pipeline for one error in it, sends ASKING for the first command
 //! of a pipeline alone, keeps a connection that timed out, and lets a node that hangs hold up the calls to the others.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -237,12 +238,16 @@ fn ranges(reply: &Value, own: &str) -> Option<Vec<Range>> {
 }
 
 fn has_line(reply: &Value, start: &str) -> bool {
-    let text = match reply {
-        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        Value::VerbatimString { text, .. } | Value::SimpleString(text) => text.clone(),
-        _ => return false,
-    };
-    text.lines().any(|line| line.starts_with(start))
+    text_of(reply).is_some_and(|text| text.lines().any(|line| line.starts_with(start)))
+}
+
+/// A reply that is text, in any of the forms that it may have.
+pub(super) fn text_of(reply: &Value) -> Option<Cow<'_, str>> {
+    match reply {
+        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes)),
+        Value::VerbatimString { text, .. } | Value::SimpleString(text) => Some(text.into()),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -19,13 +19,6 @@ pub(super) struct Asked<'a> {
     pub(super) longest_lead: Option<Duration>,
 }
 
-pub(super) fn not_given(findings: &mut Findings, timeout: Option<Duration>) -> Option<String> {
-    if timeout.is_none() {
-        findings.info("function", "the function and its mapping are not known", "not checked: give --function NAME");
-    }
-    None
-}
-
 /// The function's timeout, if it could be read.
 pub(super) async fn check(
     findings: &mut Findings,

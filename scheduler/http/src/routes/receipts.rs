@@ -12,7 +12,7 @@ use sendslot_receipts::raw::{KEPT_HEADERS, MAX_RECEIPT_BYTES, RawReceipt, query_
 use sendslot_shared::queue::Entry;
 use sendslot_shared::time::DelaySeconds;
 
-use crate::access::path_member;
+use crate::access::path_members;
 use crate::app::{App, Receipts};
 use crate::body;
 use crate::problem::{Kind, Problem};
@@ -85,7 +85,8 @@ impl FromRequestParts<App> for ProviderName {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        Ok(Self(path_member(parts, app, "provider").await?.unwrap_or_default()))
+        let [name] = path_members(parts, app, ["provider"]).await?;
+        Ok(Self(name.unwrap_or_default()))
     }
 }
 
