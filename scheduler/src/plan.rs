@@ -203,8 +203,8 @@ pub struct Plan {
     pub environments: u64,
     /// Calls of SQS.
     pub requests: Requests,
-    /// How late a send may be without being re-booked.
-    pub grace: Duration,
+    /// What may vary between the verdict and the call's arrival at the provider without the limit being exceeded there.
+    pub jitter: Duration,
     /// u0: the largest cost that fits beside a full grid. A larger one books as many places more as it is above.
     pub largest_cost_beside_others: u32,
     /// The largest cost taken at all.
@@ -267,7 +267,7 @@ impl Plan {
             messages_per_batch: load.messages_per_batch,
             environments: load.environments,
             requests,
-            grace: compiled.grace,
+            jitter: compiled.jitter,
             largest_cost_beside_others: compiled.u0,
             max_cost: compiled.max_cost,
         })
@@ -647,11 +647,11 @@ mod tests {
 
     #[test]
     fn the_policy_says_how_late_and_how_large_a_send_may_be() {
-        // (100 - 80) / 160 s less the margin of 1 ms; 101 - 80 x 1.124 = 11.08
+        // 50 ms at most; (100 - 80 x 1.05) / 2 + 1 = 9, and a little less
         let plan = plan(&input(100, 0.8, 1));
         assert_eq!(
-            (plan.grace.as_micros().div_ceil(1000), plan.largest_cost_beside_others, plan.max_cost),
-            (124, 11, 100)
+            (plan.jitter.as_micros().div_ceil(1000), plan.largest_cost_beside_others, plan.max_cost),
+            (50, 8, 100)
         );
     }
 

@@ -173,10 +173,14 @@ impl MoveReason {
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Call the provider while this is left of the lease.
+    /// Call the provider, after `delay` and while the lease lasts.
     Send {
         /// The rest of the lease.
         lease: Duration,
+        /// Until the call: the guard is charged for that instant.
+        delay: Duration,
+        /// No more may pass between that instant and the call; else the claim is given back.
+        jitter: Duration,
         /// Which attempt this is, from 1.
         attempt: u32,
         /// How often the provider refused it for the rate before.
@@ -295,7 +299,13 @@ fn read([code, now, wait_us, seq, attempts, reason, lead_us, throttles]: [i64; 8
     let lead = Duration::from_micros(u64::try_from(lead_us).ok()?);
     let put_back = |why| Verdict::PutBack { slot: NextSlot { seq, at: now.plus(wait), wait, lead }, why };
     let verdict = match code {
-        0 => Verdict::Send { lease: wait, attempt: attempts, throttles: u32::try_from(throttles).ok()? },
+        0 => Verdict::Send {
+            lease: wait,
+            delay: Duration::from_micros(u64::try_from(reason).ok()?),
+            jitter: lead,
+            attempt: attempts,
+            throttles: u32::try_from(throttles).ok()?,
+        },
         1 => Verdict::Wait { wait, moved: if reason == 0 { None } else { Some(MoveReason::from_code(reason)?) } },
         2 => Verdict::Done,
         3 => Verdict::Dead { reason: DeadReason::from_code(reason)?, attempts },

@@ -27,8 +27,13 @@ pub struct Policy {
     pub limit: u32,
     /// The window of the limit; whole milliseconds, 1 ms to 30 days. Default 1 s.
     pub per: Duration,
-    /// The part of the limit that is scheduled, in ten-thousandths (9700 = 0.97). What is left buys lateness and cost.
+    /// The part of the limit that is scheduled, in ten-thousandths (9700 = 0.97). What is left buys jitter, the speed at which
+    /// lateness is made good, and costs that leave at once.
     pub headroom: Headroom,
+    /// What may vary between the verdict `send` and the call's arrival at the provider: the worker's CPU, a new connection, the
+    /// network. Windows of `per + jitter` hold no more than the limit. Whole milliseconds, at most what the headroom buys;
+    /// `None`: see [`Policy::jitter`].
+    pub jitter: Option<Duration>,
     /// The earliest slot offered is this far ahead, since SQS and Lambda need that long. Default 250 ms.
     pub transit: Duration,
     /// A message shows up 0 to 1 s more than this before its slot. Default 1.5 s.
@@ -102,15 +107,19 @@ pub enum InvalidPolicy {
         /// What was given.
         given: f64,
     },
-    /// So little slack is left that every send would be late.
-    #[error("headroom {given} leaves a grace of {grace_us} us, under 5 ms: the largest that works here is {largest}")]
-    Grace {
+    /// The jitter is more than the headroom buys.
+    #[error(
+        "jitter {given:?} is more than headroom {headroom} buys, {most:?}: give less, or a headroom of {fits} at most"
+    )]
+    Jitter {
         /// What was given.
-        given: f64,
-        /// The grace it would leave, in microseconds.
-        grace_us: u64,
-        /// The largest headroom that works with this window.
-        largest: f64,
+        given: Duration,
+        /// The headroom.
+        headroom: f64,
+        /// The most jitter that this headroom buys.
+        most: Duration,
+        /// The largest headroom that buys what was given.
+        fits: f64,
     },
     /// The rate has too many digits to be kept exactly, or is above 16,777,215 units a second.
     #[error(
@@ -151,8 +160,8 @@ pub struct Compiled {
     pub num: u32,
     /// See `num`.
     pub den: u32,
-    /// How late a send may be without the guard ever refusing it.
-    pub grace: Duration,
+    /// What may vary between verdict and call: see [`Policy::jitter`].
+    pub jitter: Duration,
     /// The largest cost that fits beside a full grid; a larger one books `cost - u0` positions in front of its own.
     pub u0: u32,
     /// The largest cost taken.
@@ -179,20 +188,33 @@ struct Guard {
 }
 
 impl Guard {
-    fn new(limit: u32, headroom: f64, per_us: f64, max_cost: u32) -> Self {
+    /// R window + b < limit + 1, for windows of `per + jitter`. What the limit leaves beside the scheduled rate is divided: one
+    /// half raises R, so that lateness is made good, the other is b, so that sends may leave close together.
+    fn new(limit: u32, headroom: f64, per_us: f64, jitter_us: f64, max_cost: u32) -> Self {
         let limit = f64::from(limit);
-        let gap = per_us / (headroom * limit);
-        let slack = (1.0 - headroom) * limit + 1.0 - 1e-6;
-        Self { gap, slack: slack * gap, burst: slack.max(f64::from(max_cost)) * gap }
+        let window = (per_us + jitter_us) / per_us;
+        let spare = (limit - headroom * limit * window).max(0.0);
+        let gap = per_us / (headroom * limit + spare / 2.0 / window);
+        let slack = spare / 2.0 + 1.0 - 1e-6;
+        let burst = slack.max(f64::from(max_cost)) * gap + PATIENCE.as_micros() as f64;
+        Self { gap, slack: slack * gap, burst }
+    }
+
+    /// The largest cost that it lets pass beside a full grid.
+    fn u0(self) -> u32 {
+        (self.slack / self.gap).floor().max(1.0) as u32
     }
 }
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// Steps of an adaptive rate: it is a whole number of twentieths of the limit.
 pub(crate) const LEVELS: u8 = 20;
-const MIN_GRACE_US: f64 = 5_000.0;
-/// Taken off the grace: what rounding, the timer's resolution and a provider's own clock may cost.
-const MARGIN_US: f64 = 1_000.0;
+/// How late a send may be and still go at its turn: up to here lateness is no offence. `PATIENCE` of head.lua.
+pub const PATIENCE: Duration = Duration::from_millis(250);
+/// The part of what the headroom buys that is jitter, unless the policy says.
+const JITTER_SHARE: f64 = 0.6;
+/// More is not needed: a worker that was held up for longer asks again.
+const JITTER_MOST: Duration = Duration::from_millis(50);
 
 impl Policy {
     /// A policy for `limit` units in any rolling second, with the defaults for the rest.
@@ -202,6 +224,7 @@ impl Policy {
             limit,
             per: Duration::from_secs(1),
             headroom: Headroom::DEFAULT,
+            jitter: None,
             transit: Duration::from_millis(250),
             lead: Duration::from_millis(1500),
             horizon: DAY,
@@ -243,15 +266,15 @@ impl Policy {
         let (num, den) = self.rate(self.limit)?;
         let per_us = self.per.as_micros() as f64;
         let headroom = self.headroom.get();
-        let grace = self.grace_us(per_us, headroom)?;
+        let jitter = self.jitter();
+        let (most, given) = (self.most_jitter(), jitter.as_micros() as f64);
+        if jitter > most {
+            let fits = (per_us / (per_us + given) * 10_000.0).floor() / 10_000.0;
+            return Err(InvalidPolicy::Jitter { given: jitter, headroom, most, fits });
+        }
         let max_cost = self.largest_cost();
         self.check_limits(max_cost)?;
-        // r (per + grace) + u0 < L + 1
-        let u0 = |limit: u32| {
-            let limit = f64::from(limit);
-            ((limit + 1.0 - headroom * limit * (per_us + grace) / per_us).ceil() - 1.0).max(1.0) as u32
-        };
-        let guard = |limit| Guard::new(limit, headroom, per_us, max_cost);
+        let guard = |limit| Guard::new(limit, headroom, per_us, given, max_cost);
         let mut steps = vec![];
         for (from_s, limit) in std::iter::once((0, self.limit)).chain(self.ramp.iter().map(|s| (s.second(), s.limit))) {
             steps.push(Step { from_s, rate: self.rate(limit)?, guard: guard(limit), levels: self.levels(limit) });
@@ -259,26 +282,26 @@ impl Policy {
         Ok(Compiled {
             num,
             den,
-            grace: Duration::from_micros(grace as u64),
-            u0: self.limits().map(u0).min().unwrap_or(1),
+            jitter,
+            u0: self.limits().map(|limit| guard(limit).u0()).min().unwrap_or(1),
             max_cost,
             guard: guard(self.limit),
             steps,
         })
     }
 
-    fn grace_us(&self, per_us: f64, headroom: f64) -> Result<f64, InvalidPolicy> {
-        let grace = per_us * (1.0 - headroom) / (2.0 * headroom) - MARGIN_US;
-        if grace < MIN_GRACE_US {
-            let largest = per_us / (per_us + 2.0 * (MIN_GRACE_US + MARGIN_US));
-            return Err(InvalidPolicy::Grace {
-                given: headroom,
-                grace_us: grace.max(0.0) as u64,
-                largest: (largest * 10_000.0).floor() / 10_000.0,
-            });
-        }
-        // No later than a message may wait for its slot: a send that late has been overtaken by its backlog.
-        Ok(grace.floor().min(self.lead.as_micros() as f64 + 1_000_000.0))
+    /// All the jitter that the headroom buys: (1 - headroom) / headroom x per.
+    #[must_use]
+    pub fn most_jitter(&self) -> Duration {
+        let headroom = self.headroom.get();
+        Duration::from_micros((self.per.as_micros() as f64 * (1.0 - headroom) / headroom) as u64)
+    }
+
+    /// What may vary between verdict and call: as it is set, else 0.6 of what the headroom buys, 50 ms at most.
+    #[must_use]
+    pub fn jitter(&self) -> Duration {
+        let share = || Duration::from_micros((self.most_jitter().as_micros() as f64 * JITTER_SHARE) as u64);
+        self.jitter.unwrap_or_else(|| share().min(JITTER_MOST))
     }
 
     /// The scheduled rate in units per second.
@@ -309,7 +332,12 @@ impl Policy {
             |value: Duration, low_ms: u64, high: Duration| value >= Duration::from_millis(low_ms) && value <= high;
         range(self.limit < 1 << 24, "limit", self.limit.to_string(), "at most 16,777,215 units")?;
         let whole = |value: Duration, unit: u32| value.subsec_nanos().is_multiple_of(unit);
-        for (name, value) in [("transit", Some(self.transit)), ("lead", Some(self.lead)), ("spacing", self.spacing)] {
+        for (name, value) in [
+            ("transit", Some(self.transit)),
+            ("lead", Some(self.lead)),
+            ("spacing", self.spacing),
+            ("jitter", self.jitter),
+        ] {
             range(
                 value.is_none_or(|v| whole(v, 1_000_000)),
                 name,
@@ -383,6 +411,7 @@ impl Policy {
             ("limit", self.limit.to_string()),
             ("per_ms", self.per.as_millis().to_string()),
             ("headroom", self.headroom.get().to_string()),
+            ("jitter_ms", self.jitter.map_or_else(String::new, |j| j.as_millis().to_string())),
             ("transit_ms", self.transit.as_millis().to_string()),
             ("lead_ms", self.lead.as_millis().to_string()),
             ("horizon_s", self.horizon.as_secs().to_string()),
@@ -420,6 +449,7 @@ impl Policy {
             per: ms("per_ms")?,
             headroom: Headroom::new(headroom)
                 .map_err(|_| UnreadableSetting { name: "headroom", text: Some(headroom.to_string()) })?,
+            jitter: given("jitter_ms").map(|t| read("jitter_ms", Some(t)).map(Duration::from_millis)).transpose()?,
             transit: ms("transit_ms")?,
             lead: ms("lead_ms")?,
             horizon: s("horizon_s")?,
@@ -454,7 +484,7 @@ impl Policy {
         let s = |value: Duration| u32::try_from(value.as_secs()).unwrap_or(u32::MAX);
         let Compiled { num, den, guard, .. } = *compiled;
         let mut out = Vec::with_capacity(196);
-        u32s(&mut out, &[0, 0, num, den, 0, us(compiled.grace)]);
+        u32s(&mut out, &[0, 0, num, den, 0, us(compiled.jitter)]);
         f64s(&mut out, &[0.0, 0.0, guard.gap, guard.slack]);
         u32s(&mut out, &[us(self.lead)]);
         out.extend([u8::from(self.on_unknown == OnUnknown::Resend), self.max_attempts, 0, 0]);
@@ -523,24 +553,41 @@ mod tests {
     }
 
     #[test]
-    fn grace_and_u0_follow_from_the_headroom() {
-        for (headroom, grace_ms, u0) in [(0.8, 123, 11), (0.95, 25, 3), (0.97, 14, 2), (0.98, 9, 2)] {
+    fn jitter_and_u0_follow_from_the_headroom() {
+        for (headroom, jitter_us, u0) in
+            [(0.8, 50_000, 8), (0.95, 31_578, 1), (0.97, 18_556, 1), (0.99, 6_060, 1), (1.0, 0, 1)]
+        {
             let compiled = policy(100, headroom).compile().unwrap();
-            assert_eq!((compiled.grace.as_millis(), compiled.u0), (grace_ms, u0), "{headroom}");
+            assert_eq!((compiled.jitter.as_micros(), compiled.u0), (jitter_us, u0), "{headroom}");
         }
-        let one = policy(1, 0.8).compile().unwrap();
-        assert_eq!((one.grace.as_millis(), one.u0), (123, 1));
+        assert_eq!(policy(1000, 0.97).compile().unwrap().u0, 7);
     }
 
     #[test]
-    fn a_headroom_without_grace_is_refused_with_the_largest_that_works() {
-        for headroom in [0.99, 1.0, 0.9882] {
-            let Err(InvalidPolicy::Grace { largest, .. }) = policy(100, headroom).compile() else {
-                panic!("{headroom}")
-            };
-            assert_eq!(largest, 0.9881);
+    fn a_window_with_its_jitter_never_holds_more_than_the_limit() {
+        for limit in [1, 2, 7, 100, 1000, 80_000] {
+            for headroom in [0.001, 0.5, 0.8, 0.97, 0.99, 1.0] {
+                for per_ms in [10, 1000, 60_000] {
+                    let p = Policy { per: Duration::from_millis(per_ms), ..policy(limit, headroom) };
+                    let Ok(Compiled { guard, jitter, .. }) = p.compile() else { continue };
+                    let window = p.per.as_micros() as f64 + jitter.as_micros() as f64;
+                    let most = (window + guard.slack) / guard.gap;
+                    assert!(most < f64::from(limit) + 1.0, "{limit} {headroom} {per_ms}: {most}");
+                    let scheduled = p.per.as_micros() as f64 / (headroom * f64::from(limit));
+                    assert!(guard.gap <= scheduled * (1.0 + 1e-12), "the guard is no slower than the schedule");
+                }
+            }
         }
-        assert!(policy(100, 0.9881).compile().is_ok());
+    }
+
+    #[test]
+    fn more_jitter_than_the_headroom_buys_is_refused_with_what_would_work() {
+        let with = |ms| Policy { jitter: Some(Duration::from_millis(ms)), ..policy(100, 0.97) };
+        assert_eq!(with(30).compile().unwrap().jitter, Duration::from_millis(30));
+        let Err(InvalidPolicy::Jitter { most, fits, .. }) = with(31).compile() else { panic!("31 ms") };
+        assert_eq!((most.as_micros(), fits), (30_927, 0.9699));
+        let fitting = Policy { headroom: Headroom::new(fits).unwrap(), ..with(31) };
+        assert!(fitting.compile().is_ok());
     }
 
     #[test]
@@ -584,6 +631,7 @@ mod tests {
             ],
             quotas: vec![Quota { units: 50_000, window: DAY, offset_s: -3600 }, Quota::new(250, 60 * DAY / 1440)],
             spacing: Some(Duration::from_secs(6)),
+            jitter: Some(Duration::from_millis(40)),
             ramp: vec![RampStep { from: Instant::from_micros(1_796_083_200_000_000), limit: 200 }],
             adaptive: Some(Adaptive { floor: 10, ceiling: Some(60) }),
             ..policy(80, 0.9123)

@@ -27,7 +27,7 @@ pub enum Ending {
     Unknown,
     /// Can never be sent.
     Rejected,
-    /// The fence held the call back.
+    /// The call was held back, since it would have come too late after its claim: the claim is given back, and nothing counts.
     NotStarted,
 }
 
@@ -78,7 +78,7 @@ pub struct Report<'a> {
     pub delay: Duration,
     /// How long the whole budget rests, or its recipient.
     pub cooldown: Option<Cooldown>,
-    /// Since the call began.
+    /// Since the call began; of one that was not started, since it should have begun.
     pub elapsed: Duration,
 }
 

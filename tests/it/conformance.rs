@@ -137,7 +137,7 @@ cases! {
         an_accounts_rest_stops_all_and_is_one;
     traces:
         a_heavy_send_amid_a_full_calendar_leaves_within_the_limit,
-        a_send_a_little_late_leaves_at_any_rate,
+        a_send_a_little_late_leaves_at_any_rate_and_headroom,
         a_change_of_the_rate_puts_no_more_than_the_limit_into_a_second,
         an_adaptive_rate_on_its_way_up_puts_no_more_than_the_limit_into_a_second,
         a_cancelled_place_is_given_to_one_other,

@@ -299,8 +299,6 @@ async fn stopped_across_its_start_window() {
     assert_eq!(scene.pipeline.signal_workers("CONT"), 1);
     let status = scene.ends(SENT_ONCE).await;
     assert_eq!(status.attempts, 1, "what was not started is no attempt: {status:?}");
-    let moved = |event: &Event| matches!(event, Event::Moved { why: MoveReason::NotStarted, .. });
-    assert!(status.history.iter().any(moved), "{status:?}");
 }
 
 #[tokio::test]

@@ -8,14 +8,14 @@ use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use sendslot_shared::claim::Verdict;
 use sendslot_shared::envelope::{Envelope, fresh_tag};
 use sendslot_shared::message::{Draft, Message};
-use sendslot_shared::policy::{Headroom, Policy};
+use sendslot_shared::policy::{Headroom, PATIENCE, Policy};
 use sendslot_shared::settle::{Action, Ending};
 use sendslot_shared::status::SendState;
 use sendslot_tests::{Bench, SECOND, START, most_in_window};
 use tokio::runtime::Runtime;
 
 fn policies() -> impl Strategy<Value = Policy> {
-    let headroom = prop::sample::select(vec![0.5, 0.8, 0.9, 0.95, 0.975, 0.98, 0.8333]);
+    let headroom = prop::sample::select(vec![0.5, 0.8, 0.9, 0.95, 0.975, 0.99, 1.0, 0.8333]);
     let per_ms = prop::sample::select(vec![1000_u64, 1000, 1000, 500, 3000, 60_000]);
     let policy = (1_u32..150, headroom, per_ms).prop_map(|(limit, headroom, per_ms)| Policy {
         per: Duration::from_millis(per_ms),
@@ -23,7 +23,7 @@ fn policies() -> impl Strategy<Value = Policy> {
         horizon: Duration::from_secs(14 * 86_400),
         ..Policy::per_second(limit)
     });
-    policy.prop_filter("a policy with grace", |policy| policy.compile().is_ok())
+    policy.prop_filter("a policy", |policy| policy.compile().is_ok())
 }
 
 /// Messages offered at one moment: after a pause, so many of a cost, perhaps not before some seconds later.
@@ -121,15 +121,15 @@ fn bookings_never_share_a_position_and_never_exceed_a_second() {
 #[derive(Debug, Clone, Copy)]
 enum Late {
     Never,
-    ByGrace,
+    ByPatience,
     Up(u64),
 }
 
 fn lateness() -> impl Strategy<Value = Vec<Late>> {
     let one = prop_oneof![
         4 => Just(Late::Never),
-        4 => Just(Late::ByGrace),
-        2 => (0_u64..3_000_000).prop_map(Late::Up),
+        4 => Just(Late::ByPatience),
+        2 => (0_u64..5_000_000).prop_map(Late::Up),
     ];
     prop::collection::vec(one, 1..40)
 }
@@ -199,16 +199,18 @@ impl Run<'_> {
                 self.ended.insert(copy.draft.id.to_string());
             }
             Verdict::Busy { wait } => self.put(now + wait.as_micros() as u64, copy, fresh_tag()),
-            Verdict::Send { .. } => {
-                self.sends.push((now, copy.draft.cost));
-                self.settle(now, copy, nonce).await;
+            Verdict::Send { delay, .. } => {
+                let ending = self.endings.next();
+                if ending != Ending::NotStarted {
+                    self.sends.push((now + delay.as_micros() as u64, copy.draft.cost));
+                }
+                self.settle(now, copy, nonce, ending).await;
             }
             Verdict::Hold => panic!("the budget has a policy"),
         }
     }
 
-    async fn settle(&mut self, now: u64, copy: Envelope, nonce: u32) {
-        let ending = self.endings.next();
+    async fn settle(&mut self, now: u64, copy: Envelope, nonce: u32, ending: Ending) {
         if ending == Ending::Sent {
             *self.accepted.entry(copy.draft.id.to_string()).or_default() += 1;
         }
@@ -236,7 +238,7 @@ fn no_window_exceeds_the_limit_however_late_claims_are_and_everything_ends_once(
         let mut limits = vec![policy.limit];
         let mut policy = policy;
         bench.policy(&policy).await;
-        let grace = policy.compile().unwrap().grace.as_micros() as u64;
+        let patience = PATIENCE.as_micros() as u64;
         let mut run = Run {
             bench,
             queue: BTreeMap::new(),
@@ -272,7 +274,7 @@ fn no_window_exceeds_the_limit_however_late_claims_are_and_everything_ends_once(
             }
             let late = match lateness[steps % lateness.len()] {
                 Late::Never => 0,
-                Late::ByGrace => grace,
+                Late::ByPatience => patience,
                 Late::Up(us) => us,
             };
             run.step(now, copy, nonce, late).await;

@@ -35,7 +35,7 @@ use crate::{SECOND, START, per_second};
 /// The second of [`START`].
 const S: u32 = (START / SECOND) as u32;
 
-/// 80/s: positions are 12.5 ms apart, the grace is 123 ms, u0 is 11.
+/// 80/s: positions are 12.5 ms apart, the jitter is 50 ms, u0 is 8.
 fn eighty() -> Policy {
     per_second(100, 0.8)
 }
@@ -191,7 +191,7 @@ impl<'a, E: Engine> Crew<'a, E> {
 
     async fn step(&mut self, copy: Envelope, nonce: u32) {
         match self.engine.verdict(&copy, nonce).await {
-            Verdict::Send { .. } => self.deliver(copy, nonce).await,
+            Verdict::Send { delay, .. } => self.deliver(copy, nonce, self.now + us(delay)).await,
             Verdict::Wait { wait, moved } => {
                 self.moves.extend(moved.map(|why| (copy.draft.id.to_string(), why)));
                 self.put(self.now + us(wait) + self.late, copy, nonce);
@@ -210,9 +210,9 @@ impl<'a, E: Engine> Crew<'a, E> {
         }
     }
 
-    async fn deliver(&mut self, copy: Envelope, nonce: u32) {
+    async fn deliver(&mut self, copy: Envelope, nonce: u32, at: u64) {
         let slot = self.engine.send(&copy.draft).await.expect("a record").slot;
-        self.sent.push((self.now, slot, copy.draft.cost, copy.draft.id.to_string()));
+        self.sent.push((at, slot, copy.draft.cost, copy.draft.id.to_string()));
         assert_eq!(self.engine.settle(&copy, nonce, Ending::Sent).await, Action::Acknowledge);
     }
 

@@ -17,9 +17,10 @@ use sendslot_shared::time::DelaySeconds;
 use tokio::task::JoinSet;
 
 use crate::config::WorkerConfig;
-use crate::message::{Delivery, Disposition, disposition, lease};
+use crate::message::{Asked, Delivery, Disposition, disposition, lease};
 use crate::provider::Provider;
 use crate::put_backs::PutBacks;
+use crate::round_trip::RoundTrip;
 use crate::without_redis::{Counters, WithoutRedis};
 
 /// Why a whole batch was not touched.
@@ -50,13 +51,14 @@ pub struct Worker<P> {
     pub(crate) provider: Arc<P>,
     pub(crate) without_redis: Arc<WithoutRedis>,
     pub(crate) put_backs: Arc<PutBacks>,
+    pub(crate) round_trip: Arc<RoundTrip>,
 }
 
 impl<P> Clone for Worker<P> {
     fn clone(&self) -> Self {
         let (config, provider) = (self.config.clone(), self.provider.clone());
         let (without_redis, put_backs) = (self.without_redis.clone(), self.put_backs.clone());
-        Self { config, provider, without_redis, put_backs }
+        Self { config, provider, without_redis, put_backs, round_trip: self.round_trip.clone() }
     }
 }
 
@@ -71,7 +73,13 @@ impl<P: Provider> Worker<P> {
     /// A worker for one provider account.
     pub fn new(config: WorkerConfig, provider: P) -> Self {
         let without_redis = Arc::new(WithoutRedis::new(&config.redis_policies));
-        Self { config, provider: Arc::new(provider), without_redis, put_backs: Arc::default() }
+        Self {
+            config,
+            provider: Arc::new(provider),
+            without_redis,
+            put_backs: Arc::default(),
+            round_trip: Arc::default(),
+        }
     }
 
     /// What this worker and its clones have done so far.
@@ -119,12 +127,13 @@ impl<P: Provider> Worker<P> {
         let ask = |group: Vec<Ready>| async move { (self.first_questions(&group).await, group) };
         let mut questions: FuturesUnordered<_> = by_budget(ready).into_values().map(ask).collect();
         while let Some((answers, group)) = questions.next().await {
+            let answered = Instant::now();
             for (message, answer) in group.into_iter().zip(answers) {
                 let Ready { message_id, envelope, nonce } = message;
                 let worker = self.clone();
                 let task = tasks.spawn(async move {
                     let delivery = Delivery { worker: &worker, envelope, nonce, invocation_end };
-                    delivery.process(answer, asked).await
+                    delivery.process(answer.map(|verdict| Asked { asked, answered, verdict })).await
                 });
                 running.push((task.id(), message_id));
             }

@@ -43,6 +43,7 @@ mod poll;
 mod provider;
 mod put_backs;
 mod retry_after;
+mod round_trip;
 mod run;
 mod without_redis;
 

@@ -36,6 +36,16 @@ const SETTLE_TRIES: u32 = 3;
 /// What putting a copy back takes at the end of an invocation.
 const PUT_BACK_MARGIN: Duration = Duration::from_secs(1);
 
+/// A worker that was held up for less after its verdict calls all the same, however little jitter the headroom buys.
+const STALL: Duration = Duration::from_millis(5);
+
+/// A question with its answer.
+pub(crate) struct Asked {
+    pub(crate) asked: Instant,
+    pub(crate) answered: Instant,
+    pub(crate) verdict: Result<Answer, StoreError>,
+}
+
 /// One delivery of one copy.
 pub(crate) struct Delivery<'a, P> {
     pub(crate) worker: &'a Worker<P>,
@@ -52,13 +62,8 @@ pub(crate) fn lease(call_timeout: Duration) -> Duration {
 }
 
 impl<P: Provider> Delivery<'_, P> {
-    /// Goes on from the answer to the first question, which was asked at `asked`. A copy that brings a report has not
-    /// asked: the report comes first.
-    pub(crate) async fn process(
-        mut self,
-        first: Option<Result<Answer, StoreError>>,
-        mut asked: Instant,
-    ) -> Disposition {
+    /// Goes on from the answer to the first question. A copy that brings a report has not asked: the report comes first.
+    pub(crate) async fn process(mut self, first: Option<Asked>) -> Disposition {
         if let Some(pending) = self.envelope.report {
             if let Some(disposition) = self.report_earlier(pending).await {
                 return disposition;
@@ -69,19 +74,20 @@ impl<P: Provider> Delivery<'_, P> {
         }
         let mut answer = match first {
             Some(answer) => answer,
-            None => {
-                asked = Instant::now();
-                self.ask().await
-            }
+            None => self.ask().await,
         };
-        self.log_arrival(&answer);
+        self.log_arrival(&answer.verdict);
         let mut seeded = false;
         let mut due = self.envelope.at;
         loop {
-            let Answer { verdict, now } = match answer {
+            let Asked { asked, answered, verdict } = answer;
+            let Answer { verdict, now } = match verdict {
                 Ok(answer) => answer,
                 Err(error) => return self.without_redis(&error).await,
             };
+            let trip = answered - asked;
+            // the verdict was given half a round trip ago
+            let given = answered - self.worker.round_trip.half(trip);
             if matches!(verdict, Verdict::Send { .. } | Verdict::Wait { .. } | Verdict::PutBack { .. }) {
                 self.worker.without_redis.outages.has_policy(&self.envelope.draft.budget);
             }
@@ -95,19 +101,29 @@ impl<P: Provider> Delivery<'_, P> {
                     if !self.has_time_for(wait) {
                         return self.put_back_unchanged(wait.saturating_sub(Duration::from_secs(1))).await;
                     }
-                    tokio::time::sleep(wait).await;
-                    asked = Instant::now();
+                    tokio::time::sleep_until((given + wait).into()).await;
                     answer = self.ask().await;
                 }
-                Verdict::Send { lease, attempt, throttles } => {
+                Verdict::Send { lease, delay, jitter, attempt, throttles } => {
                     if let (Some(ending), Some(report)) = (self.called(), self.envelope.report) {
                         // the claim that the call was made without: it is not made again
                         self.envelope.report = None;
                         let made = Decision::plain(ending, "the call was made while Redis could not be asked");
                         return self.settle(made, report.elapsed()).await;
                     }
-                    measure::claimed(&self.envelope, due, now);
-                    return self.send(asked, lease, attempt, throttles).await;
+                    let planned = answered.max(given + delay);
+                    tokio::time::sleep_until(planned.into()).await;
+                    let held_up = self.worker.round_trip.beyond(trip) + planned.elapsed();
+                    if held_up > jitter.max(STALL) || self.is_too_late(asked, lease) {
+                        match self.give_back(held_up).await {
+                            Some(disposition) => return disposition,
+                            None => answer = self.ask().await,
+                        }
+                        continue;
+                    }
+                    measure::claimed(&self.envelope, due, now.plus(delay));
+                    let (decision, took) = self.call(attempt, attempt.saturating_add(throttles)).await;
+                    return self.settle(decision, took).await;
                 }
                 Verdict::Done => return Disposition::Acknowledge,
                 Verdict::Dead { reason, attempts } => return self.dead_letter(reason, attempts, "").await,
@@ -133,7 +149,6 @@ impl<P: Provider> Delivery<'_, P> {
                 Verdict::Hold => {
                     if !seeded && self.seed().await {
                         seeded = true;
-                        asked = Instant::now();
                         answer = self.ask().await;
                         continue;
                     }
@@ -157,12 +172,15 @@ impl<P: Provider> Delivery<'_, P> {
         policy_file.seed(store, &self.envelope.draft.budget).await.is_ok_and(|seeded| seeded)
     }
 
-    async fn ask(&self) -> Result<Answer, StoreError> {
+    async fn ask(&self) -> Asked {
         let lease = lease(self.worker.provider.call_timeout());
         let question = Claim { envelope: &self.envelope, nonce: self.nonce, lease };
-        let answer = claim::claim(&self.worker.config.store, question).await;
-        self.worker.without_redis.outages.asked(&self.envelope.draft.budget, &answer);
-        answer
+        let asked = Instant::now();
+        let verdict = claim::claim(&self.worker.config.store, question).await;
+        let answered = Instant::now();
+        self.worker.round_trip.note(answered - asked);
+        self.worker.without_redis.outages.asked(&self.envelope.draft.budget, &verdict);
+        Asked { asked, answered, verdict }
     }
 
     fn id(&self) -> &sendslot_shared::id::SendId {
@@ -175,17 +193,22 @@ impl<P: Provider> Delivery<'_, P> {
         self.invocation_end.is_none_or(|end| Instant::now() + needed <= end)
     }
 
-    /// The fence, the call and the settle.
-    async fn send(&self, asked: Instant, lease: Duration, attempt: u32, throttles: u32) -> Disposition {
+    /// The fence: whether a call may outlast the lease or the invocation.
+    fn is_too_late(&self, asked: Instant, lease: Duration) -> bool {
         let call_timeout = self.worker.provider.call_timeout();
-        if asked.elapsed() + call_timeout + SETTLE_MARGIN > lease || !self.has_time_for(Duration::ZERO) {
-            tracing::warn!(id = %self.id(), "too late to call inside the lease");
-            measure::ended(self.place(), Ending::NotStarted);
-            let held = Decision::plain(Ending::NotStarted, "the worker was too slow to call inside its lease");
-            return self.settle(held, Duration::ZERO).await;
+        asked.elapsed() + call_timeout + SETTLE_MARGIN > lease || !self.has_time_for(Duration::ZERO)
+    }
+
+    /// Gives the claim back, whose call should have been made `held_up` ago. `None`: the copy asks again.
+    async fn give_back(&self, held_up: Duration) -> Option<Disposition> {
+        tracing::info!(id = %self.id(), held_up_ms = ms(held_up), "too late to call: the claim is given back");
+        measure::ended(self.place(), Ending::NotStarted);
+        let held = Decision::plain(Ending::NotStarted, "the worker was held up between its claim and the call");
+        match self.tell_end(&held, held_up).await {
+            Ok(Action::Again) if self.has_time_for(Duration::ZERO) => None,
+            Ok(action) => Some(self.act(action, held.ending, &held.error).await),
+            Err(disposition) => Some(disposition),
         }
-        let (decision, took) = self.call(attempt, attempt.saturating_add(throttles)).await;
-        self.settle(decision, took).await
     }
 
     /// One call of the provider: what is reported of it, and how long it took.
@@ -217,6 +240,15 @@ impl<P: Provider> Delivery<'_, P> {
     }
 
     async fn settle(&self, decision: Decision, elapsed: Duration) -> Disposition {
+        match self.tell_end(&decision, elapsed).await {
+            Ok(action) => self.act(action, decision.ending, &decision.error).await,
+            Err(disposition) => disposition,
+        }
+    }
+
+    /// Tells Redis how the call ended: what to do now, or, when Redis could not be told, what became of the copy that carries the
+    /// outcome on.
+    async fn tell_end(&self, decision: &Decision, elapsed: Duration) -> Result<Action, Disposition> {
         let called_at =
             (decision.ending != Ending::NotStarted).then(|| SystemTime::now().checked_sub(elapsed)).flatten();
         let report = Report {
@@ -230,7 +262,7 @@ impl<P: Provider> Delivery<'_, P> {
         let (told, ()) =
             tokio::join!(self.report(report, SETTLE_TRIES), self.remember(decision.provider_id.as_deref()));
         match told {
-            Ok(action) => self.act(action, decision.ending, &decision.error).await,
+            Ok(action) => Ok(action),
             Err(error) => {
                 tracing::error!(id = %self.id(), ending = ?decision.ending, "Redis could not be told: the outcome travels on");
                 let draft = &self.envelope.draft;
@@ -245,7 +277,7 @@ impl<P: Provider> Delivery<'_, P> {
                     unclaimed: false,
                     called_at_us: called_at.map(Into::into),
                 };
-                self.put_back_reporting(report, self.hold_delay()).await
+                Err(self.put_back_reporting(report, self.hold_delay()).await)
             }
         }
     }

@@ -131,10 +131,11 @@ local function load_book()
     end
   end
 
-  -- Returns all that a booking of this calendar holds and that lies ahead: positions, quotas, spacing.
-  function C.give_back(r, places, recipient, sent)
-    local at = C.instant(r.second, r.position)
-    for _, q in ipairs(C.quotas) do C.charge_window(q, C.window(q, at), -r.cost, sent and -r.cost or 0) end
+  -- Returns all that a booking of this calendar holds and that lies ahead: positions, quotas, spacing. called: when the call was
+  -- made that submitted nothing.
+  function C.give_back(r, places, recipient, called)
+    local at = called or C.instant(r.second, r.position)
+    for _, q in ipairs(C.quotas) do C.charge_window(q, C.window(q, at), -r.cost, called and -r.cost or 0) end
     if recipient and H.spacing > 0 then C.refund_recipient(recipient, r.second, r.position) end
     if not places then return end
     opened_from, opened_to = nil, nil

@@ -7,7 +7,7 @@ if rec then
   if has_policy and rec.epoch == H.epoch then
     load_book()
     load_rules()
-    C.give_back(rec, C.places_in(rec.tail, rec.second, rec.position, rec.cost), C.recipient_in(rec.tail), false)
+    C.give_back(rec, C.places_in(rec.tail, rec.second, rec.position, rec.cost), C.recipient_in(rec.tail))
   end
   C.finish_as(rec, CANCELLED, 0)
   C.store(KEYS[3], rec)

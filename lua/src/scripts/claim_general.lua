@@ -36,7 +36,7 @@ local function rebook(why, near, new_seq, from, from_rule)
   if from and from > start then start, rule = from, from_rule end
   if rec and r.epoch == H.epoch and r.state == BOOKED then
     -- what lies ahead of its place goes back to others
-    C.give_back(r, C.places_in(r.tail, r.second, r.position, r.cost), recipient, false)
+    C.give_back(r, C.places_in(r.tail, r.second, r.position, r.cost), recipient)
   elseif rec and recipient and H.spacing > 0 then
     C.refund_recipient(recipient, r.second, r.position)
   end
@@ -52,18 +52,6 @@ local function rebook(why, near, new_seq, from, from_rule)
   return verdict(stay and 1 or 7, wait, r.seq, r.attempts, why)
 end
 
--- A claimed record: this delivery asks again, a stale copy, a running lease, or a worker that died.
-local function claimed()
-  local left = (rec.time - ceil(now / 1000)) * 1000
-  if rec.nonce == nonce then return verdict(0, left, rec.seq, rec.attempts) end
-  if seq < rec.seq then return verdict(2, 0, rec.seq, rec.attempts) end
-  if left > 0 then return verdict(4, left, rec.seq, rec.attempts) end
-  if not has_policy then return verdict(8, 0, seq, 0) end
-  if H.flags % 2 == 0 then return end_as(UNKNOWN, 4) end
-  if rec.attempts >= H.max_attempts then return end_as(UNKNOWN, 4) end
-  return rebook(24, false)
-end
-
 -- What a record in its end state says to a copy; nil when it is not in one.
 local function ended()
   if rec.state == SENT or rec.state == CANCELLED then return verdict(2, 0, rec.seq, rec.attempts) end
@@ -73,16 +61,27 @@ local function ended()
   return dead(rec.seq, rec.attempts, reason)
 end
 
--- Quotas and spacing are laws as well: what was claimed counts, whatever was booked.
-local function send()
+-- The record is claimed: the call is made after `delay`.
+local function sending(delay)
+  local rest = min(delay + lease_ms * 1000, rec.time * 1000 - now)
+  return { 0, now, ceil(rest), rec.seq, rec.attempts, ceil(delay), H.jitter, rec.throttles }
+end
+
+-- The call is made after `delay`. Quotas and spacing are laws as well: what was called counts, whatever was booked.
+local function send(at, delay)
+  if delay > 0 then delay = ceil((now + delay) / 1000) * 1000 - now end     -- the record keeps the instant to the millisecond
+  local call_at = now + delay
+  if deadline > 0 and call_at > deadline then return rebook(22, true) end
   for _, q in ipairs(C.quotas) do
-    local w = C.window(q, now)
+    local w = C.window(q, call_at)
     if C.window_use(q, w)[2] + rec.cost > q.limit then return rebook(27, true, nil, C.window_start(q, w + 1), 4) end
   end
-  local spaced = recipient and H.spacing > 0 and C.claim_recipient(recipient, rec.second, rec.position)
+  local ruled = recipient or H.has_quotas
+  if ruled and C.intrudes(at, call_at, rec.cost, recipient) and C.times_moved(KEYS[3], 22) < MOVES_MOST then return rebook(22, true) end
+  local spaced = recipient and H.spacing > 0 and C.claim_recipient(recipient, rec.second, rec.position, call_at)
   if spaced then return rebook(29, true, nil, ceil(spaced / SECOND) * SECOND, 5) end
-  for _, q in ipairs(C.quotas) do C.charge_window(q, C.window(q, now), 0, rec.cost) end
-  H.tat, H.dirty = max(H.tat, now - H.base * SECOND) + rec.cost * H.gap, true
+  if ruled then C.count_call(at, call_at, rec.cost, 1) end
+  H.tat, H.dirty = max(H.tat, call_at - H.base * SECOND) + rec.cost * H.gap, true
   if not rec.own and rec.cost > 1 then            -- it leaves at once: nobody takes the rest of its units over
     load_seconds()
     for _, t in ipairs(C.places_in(rec.tail, rec.second, rec.position, rec.cost)) do
@@ -90,22 +89,23 @@ local function send()
     end
   end
   rec.issuer, rec.tail = rec.nonce, ''
-  rec.state, rec.nonce, rec.attempts, rec.time = CLAIMED, nonce, rec.attempts + 1, ceil(now / 1000) + lease_ms
+  rec.state, rec.nonce, rec.attempts, rec.time = CLAIMED, nonce, rec.attempts + 1, ceil(call_at / 1000) + lease_ms
   C.store(KEYS[3], rec, true)                       -- it may be long past its slot: the end counts from now
   C.finish()
-  return verdict(0, lease_ms * 1000, rec.seq, rec.attempts)
+  return sending(delay)
 end
 
--- The slot has come: the guard decides. Late beyond the grace, a send passes only where capacity lies idle, and where no
--- other rule knows its instant.
-local function at_slot(late)
-  local since, charge = now - H.base * SECOND, rec.cost * H.gap
-  local need = charge - H.slack
-  if late > H.grace then need = charge end
-  local missing = need - (since - H.tat)
-  if late > H.grace and (H.has_quotas or recipient and H.spacing > 0) then missing = max(missing, 1) end
-  if missing <= 0 then return send() end
-  if late <= H.grace and late + missing <= H.grace then C.finish(); return verdict(1, missing, rec.seq, rec.attempts) end
+-- The slot has come: the guard decides, and lateness is no offence. What the guard lets pass a little later is charged for that
+-- instant. Beyond the patience a send passes only where capacity lies idle; else it is booked again.
+local function at_slot(at)
+  local late, charge = now - at, rec.cost * H.gap
+  local idle = now - H.base * SECOND - H.tat
+  if late > PATIENCE then
+    if idle >= charge then return send(at, 0) end
+  else
+    local delay = max(0, charge - H.slack - idle)
+    if late + delay <= PATIENCE then return send(at, delay) end
+  end
   return rebook(22, true)
 end
 
@@ -128,7 +128,7 @@ local function booked()
   if deadline > 0 and now > deadline then
     if has_policy and rec.epoch == H.epoch then
       load_book()
-      C.give_back(rec, C.places_in(rec.tail, rec.second, rec.position, rec.cost), recipient, false)
+      C.give_back(rec, C.places_in(rec.tail, rec.second, rec.position, rec.cost), recipient)
     end
     return end_as(EXPIRED, 3)
   end
@@ -148,7 +148,27 @@ local function booked()
     if C.displaced(C.places_in(rec.tail, rec.second, rec.position, rec.cost)) then return rebook(25, true) end
   end
   if at > now then C.finish(); return verdict(1, at - now, rec.seq, rec.attempts) end
-  return at_slot(now - at)
+  return at_slot(at)
+end
+
+-- A claimed record: this delivery asks again, a stale copy, a running lease, or a worker that died.
+local function claimed()
+  if rec.nonce == nonce then
+    -- its reply was lost, and no call was made: it holds while the call is still in time, else the guard decides anew
+    local call_at = (rec.time - lease_ms) * 1000
+    if not has_policy or now - call_at <= H.jitter + 1000 then
+      return sending(call_at - now < 1000 and 0 or call_at - now)
+    end
+    C.unclaim(rec, tag, call_at, recipient)
+    return booked()
+  end
+  local left = (rec.time - ceil(now / 1000)) * 1000
+  if seq < rec.seq then return verdict(2, 0, rec.seq, rec.attempts) end
+  if left > 0 then return verdict(4, left, rec.seq, rec.attempts) end
+  if not has_policy then return verdict(8, 0, seq, 0) end
+  if H.flags % 2 == 0 then return end_as(UNKNOWN, 4) end
+  if rec.attempts >= H.max_attempts then return end_as(UNKNOWN, 4) end
+  return rebook(24, false)
 end
 
 -- No record: never booked, or lost with Redis' data.
@@ -166,8 +186,8 @@ local function missing()
 end
 
 if not rec then return missing() end
+if rec.digest ~= digest and rec.state ~= CANCELLED then return dead(rec.seq, rec.attempts, 1) end
 local answer = ended()
 if answer then return answer end
-if rec.digest ~= digest then return dead(rec.seq, rec.attempts, 1) end
 if rec.state == CLAIMED then return claimed() end
 return booked()

@@ -17,5 +17,7 @@ local HEADER_BYTES, HOLES = 196, 2147483648
 -- Its origin (when it was booked and which rule bound it) stands in nonce while booked, in issuer when claimed or sent, in
 -- nonce when ended otherwise: (seconds from the booking to the slot * 128 + hundredths of the booking) * 16 + rule.
 local RECORD, RECORD_BYTES = '<BBBBHHI3I4I3I4I6I4I4c8', 44
+-- A send that is late by no more goes at its turn (us): see at_slot in claim_general.lua.
+local PATIENCE = 250000
 local SEQ_MAX, HINTS_MAX, HINT_TTL = 65535, 32, 1300000
 local BOOKED, CLAIMED, SENT, CANCELLED, FAILED, EXPIRED, UNKNOWN, RUN, OWN, UNDER = 1, 2, 3, 4, 5, 6, 7, 16, 32, 64

@@ -2,7 +2,7 @@
 -- Two tables, since a closure costs by what it captures: H is the header, C holds the functions of all parts. A part that not
 -- every call needs is made by its own load_… function.
 local PREFIX, H, C = string.sub(CAL, 1, -4), {
-  base = 0, epoch = 0, num = 0, den = 0, switch = 0, grace = 0, cool = 0, tat = 0, gap = 0, slack = 0, lead = 0,
+  base = 0, epoch = 0, num = 0, den = 0, switch = 0, jitter = 0, cool = 0, tat = 0, gap = 0, slack = 0, lead = 0,
     flags = 0, max_attempts = 0, spare = 0, detour = 0, transit = 0, u0 = 0, max_cost = 0, horizon = 0, dedup = 0,
     expiry = 0, num0 = 0, den0 = 0, cool_set = 0, burst = 0, per = 0, cursor_unit = 0, cursor_first = 0,
     cursor_s = 0, features = 0, pre_until = 0, firm = 0, level = 0, floor_level = 0, ceiling_level = 0, spare2 = 0,
@@ -16,6 +16,8 @@ local PREFIX, H, C = string.sub(CAL, 1, -4), {
 -- recipient's cooldown, spacing (all us), segment of the ramp, rate at full level
 local HEADER = '<I4I4I4I4I4I4ddddI4BBBBI4I4I4I4I4I4I4I4ddI4I4I4I4I4I4I4BBBBdddddI4I4I4'
 local SECOND, FAR, LEVELS = 1000000, 1209600, 20
+-- a send is moved to make room, or back, so many times at most
+local MOVES_MOST = 3
 local WALK_LIMIT, TAKE_OVER_REACH, TAKE_OVER_AFTER = 5000, 20, 300000
 local now_s = floor(now / SECOND)
 
@@ -28,7 +30,7 @@ local lane_id, lane_share, lane_preempts, lane_wait, reserving = { default = 0 }
 local function make_header()
   local KEEP_PAST, REBASE_AGE = 3600, 10800
   function C.unpack_header(h)
-    H.base, H.epoch, H.num, H.den, H.switch, H.grace, H.cool, H.tat, H.gap, H.slack, H.lead, H.flags, H.max_attempts,
+    H.base, H.epoch, H.num, H.den, H.switch, H.jitter, H.cool, H.tat, H.gap, H.slack, H.lead, H.flags, H.max_attempts,
       H.spare, H.detour, H.transit, H.u0, H.max_cost, H.horizon, H.dedup, H.expiry, H.num0, H.den0, H.cool_set,
       H.burst, H.per, H.cursor_unit, H.cursor_first, H.cursor_s, H.features, H.pre_until, H.firm, H.level,
       H.floor_level, H.ceiling_level, H.spare2, H.last_cut, H.last_raise, H.paused, H.rcool, H.spacing, H.segment,
@@ -40,14 +42,14 @@ local function make_header()
   local function detours()
     local all = H.has_ramp or H.rcool > now
     local charged = H.has_quotas or H.spacing > 0 or H.level < H.ceiling_level
-    return ((all or H.pre_until + 2 + floor(H.grace / SECOND) >= now_s or H.paused > now) and 1 or 0)
+    return ((all or H.pre_until + 2 >= now_s or H.paused > now) and 1 or 0)
       + ((all or charged or H.has_lanes) and 2 or 0) + (charged and 4 or 0)
   end
 
   function C.pack_header()
     H.detour = detours()
     return spack(HEADER,
-      H.base, H.epoch, H.num, H.den, H.switch, H.grace, H.cool, H.tat, H.gap, H.slack, H.lead, H.flags, H.max_attempts,
+      H.base, H.epoch, H.num, H.den, H.switch, H.jitter, H.cool, H.tat, H.gap, H.slack, H.lead, H.flags, H.max_attempts,
         H.spare, H.detour, H.transit, H.u0, H.max_cost, H.horizon, H.dedup, H.expiry, H.num0, H.den0, H.cool_set,
         H.burst, H.per, H.cursor_unit, H.cursor_first, H.cursor_s, H.features, H.pre_until, H.firm, H.level,
         H.floor_level, H.ceiling_level, H.spare2, H.last_cut, H.last_raise, H.paused, H.rcool, H.spacing, H.segment,
@@ -145,7 +147,7 @@ local function make_header()
     if H.cool_set > now then                          -- the clock was set back: the cooldown lasts as long as it was meant to
       H.cool, H.cool_set, H.dirty = now + (H.cool - H.cool_set), now, true
     end
-    local ahead = now - H.base * SECOND + H.burst       -- further ahead tat never runs, unless the clock was set back
+    local ahead = now - H.base * SECOND + H.burst + PATIENCE       -- further ahead tat never runs, unless the clock was set back
     if H.tat > ahead then H.tat, H.firm, H.dirty = ahead, now_s + 1, true end
     if detours() ~= H.detour then H.dirty = true end
     return done

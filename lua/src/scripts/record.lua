@@ -49,12 +49,23 @@ local function load_record()
     call('EXPIRE', history, C.record_ttl(max(now_s, floor(to / SECOND))))
   end
 
-  function C.times_displaced(key)
+  -- How often a send was moved for this reason.
+  function C.times_moved(key, why)
     local times = 0
     for _, line in ipairs(call('LRANGE', PREFIX .. 'h:' .. string.sub(key, #PREFIX + 3), 0, -1)) do
-      if string.byte(line) == 25 then times = times + 1 end
+      if string.byte(line) == why then times = times + 1 end
     end
-    return times - 1                                -- the one that is noted already is this one
+    return times
+  end
+
+  -- Takes a claim back whose call, meant for the instant `called`, was not made: the send stands at its slot again, held by the
+  -- copy with this tag, and nothing was counted.
+  function C.unclaim(r, tag, called, recipient)
+    local at = r.epoch == H.epoch and C.instant(r.second, r.position) or called
+    if recipient or H.has_quotas then C.count_call(at, called, r.cost, -1) end
+    if recipient and H.spacing > 0 then C.unclaim_recipient(recipient, r.second, r.position, at); r.tail = recipient end
+    H.tat, H.dirty = H.tat - r.cost * H.gap, true
+    r.state, r.nonce, r.issuer, r.time, r.attempts = BOOKED, r.issuer, tag, 0, max(0, r.attempts - 1)
   end
 
   -- Moves r to the first free place from `start` on. Returns nil and the wait (us), or {end state, reason} when there is
@@ -69,7 +80,7 @@ local function load_record()
     if deadline > 0 and at > deadline then return { EXPIRED, 3 } end
     C.remember(key, why, bound, was, at, r)
     -- sends that are booked again do not take each other's places, and none is displaced for ever, least of all a large one
-    local kept = why == 25 and C.times_displaced(key) >= (r.cost > 1 and 1 or 3) or again and s - floor(start / SECOND) <= TAKE_OVER_REACH
+    local kept = why == 25 and C.times_moved(key, 25) > (r.cost > 1 and 1 or MOVES_MOST) or again and s - floor(start / SECOND) <= TAKE_OVER_REACH
     local state_flags = C.commit(r.lane, r.cost, s, p, at, place, under, recipient, kept)
     r.state, r.run, r.own, r.under = BOOKED, state_flags % OWN >= RUN, state_flags % UNDER >= OWN, state_flags >= UNDER
     r.second, r.position, r.epoch, r.time, r.nonce, r.tail = s, p, H.epoch, 0, C.origin_of(s, bound), C.tail_of(place, recipient)

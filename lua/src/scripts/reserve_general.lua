@@ -14,9 +14,9 @@ local function make_bookings()
 
   function answer(code, seq, s, p, wait) return spack('<BI4I4I4i8', code, seq, s, p, wait) end
 
-  -- A booking stands while its slot, with the grace, is ahead and still inside its second's capacity.
+  -- A booking stands while its slot, with the patience, is ahead and still inside its second's capacity.
   local function stands(r)
-    return r.epoch == H.epoch and C.instant(r.second, r.position) + H.grace >= now
+    return r.epoch == H.epoch and C.instant(r.second, r.position) + PATIENCE >= now
       and r.position + (r.run and 1 or r.cost) <= (C.grid(r.second))
   end
 
@@ -53,7 +53,7 @@ local function make_bookings()
     end
     if r.state ~= BOOKED then return answer(codes[r.state], r.seq, r.second, r.position, 0) end
     if stands(r) then return answer(1, r.seq, r.second, r.position, C.instant(r.second, r.position) - now) end
-    if r.epoch == H.epoch then C.give_back(r, nil, recipient, false) end
+    if r.epoch == H.epoch then C.give_back(r, nil, recipient) end
     local again = book(key, r.seq + 1, lane, r.attempts, r.throttles, r.hops, digest, cost, not_before, deadline, recipient, 40, r)
     if r.epoch == H.epoch and string.byte(again) % 32 ~= 0 then C.charge(r.cost, r.second, r.position, recipient) end
     return again
@@ -89,7 +89,7 @@ local function make_bookings()
       local room, rest = C.grid(s)
       -- as strings: Redis formats a number anew for each call
       c = { s = s, room = room, rest = rest, taken = {}, ttl = string.format('%d', C.record_ttl(s)) }
-      if spaced then c.spacing_ttl = string.format('%d', s - now_s + ceil((H.spacing + H.grace) / SECOND) + 2) end
+      if spaced then c.spacing_ttl = string.format('%d', s - now_s + ceil((H.spacing + H.jitter) / SECOND) + 2) end
       c.num, c.den = C.rate_at(s)
       cells[s] = c
     end

@@ -7,8 +7,8 @@ local function load_rules()
       local limit, length, offset = sunpack('<I4I4i4', quota_table, o)
       local q = { limit = limit, length = length * SECOND, offset = offset * SECOND, seen = {}, chunks = {}, changed = {}, last = 0,
         key = PREFIX .. 'q:' .. length .. ':' .. offset }
-      -- how late a send may leave its own window; in a short one it may fall into the next, where the claim counts it
-      q.late = min(H.grace, q.length / 10)
+      -- how far from its end a window is booked; a send that is later falls into the next one, where the claim counts it
+      q.late = min(H.jitter, q.length / 10)
       local head = call('GETRANGE', q.key, 0, 12 + 511)      -- and the first 64 windows
       q.known = #head >= 12
       if q.known then q.first, q.full_from, q.full_to = sunpack('<I4I4I4', head); q.chunks[0] = string.sub(head, 13)
@@ -109,10 +109,10 @@ local function load_rules()
     return t
   end
 
-  -- The earliest instant from `at` on that is clear of a recipient's cooldown and bookings. A send may leave `grace` late.
+  -- The earliest instant from `at` on that is clear of a recipient's cooldown and bookings, with the jitter on top.
   local function clear_of(id, at)
     local t = C.recipient_of(id)
-    local clear, apart = max(at, t[1]), H.spacing + H.grace
+    local clear, apart = max(at, t[1]), H.spacing + H.jitter
     if H.spacing > 0 then
       for i = 2, #t do
         local booked = t[i][3]
@@ -139,19 +139,51 @@ local function load_rules()
     end
   end
 
-  -- Spacing is a law at the claim as well. Returns the instant before which this send may not leave, or nil and notes that it does.
-  function C.claim_recipient(id, s, p)
+  -- Spacing is a law at the claim as well. Returns the instant before which this send may not leave at `call`, or nil and notes
+  -- that it does.
+  function C.claim_recipient(id, s, p, call)
     local t, own = C.recipient_of(id), nil
     for i = 2, #t do
       local b = t[i]
       if b[1] == s and b[2] % SENT_FLAG == p then own = b
-      elseif b[2] >= SENT_FLAG and now - b[3] < H.spacing then return b[3] + H.spacing end
+      elseif b[2] >= SENT_FLAG and call - b[3] < H.spacing then return b[3] + H.spacing end
     end
     if not own then
-      C.charge_recipient(id, s, p, now)
-      return C.claim_recipient(id, s, p)
+      C.charge_recipient(id, s, p, call)
+      return C.claim_recipient(id, s, p, call)
     end
-    own[2], own[3], recipients_changed[id] = p + SENT_FLAG, now, true
+    own[2], own[3], recipients_changed[id] = p + SENT_FLAG, call, true
+  end
+
+  -- The call was not made: what was noted of it is a booking again.
+  function C.unclaim_recipient(id, s, p, at)
+    for i, b in ipairs(C.recipient_of(id)) do
+      if i > 1 and b[1] == s and b[2] == p + SENT_FLAG then b[2], b[3], recipients_changed[id] = p, at, true end
+    end
+  end
+
+  -- Whether a call at this instant takes from others what they are promised: a quota's window in which it is not booked has
+  -- no room, or its recipient's next send is too near.
+  function C.intrudes(at, call, cost, id)
+    for _, q in ipairs(C.quotas) do
+      local w = C.window(q, call)
+      if w ~= C.window(q, at) and C.window_use(q, w)[1] + cost > q.limit then return true end
+    end
+    if id and H.spacing > 0 then
+      for i, b in ipairs(C.recipient_of(id)) do
+        if i > 1 and b[3] > max(at, call) and b[3] - call < H.spacing then return true end
+      end
+    end
+    return false
+  end
+
+  -- The send that was booked for `at` is called at `call` (sign 1), or was not called after all (-1).
+  function C.count_call(at, call, cost, sign)
+    for _, q in ipairs(C.quotas) do
+      local booked, called = C.window(q, at), C.window(q, call)
+      if booked ~= called then C.charge_window(q, booked, -sign * cost, 0) end
+      C.charge_window(q, called, booked ~= called and sign * cost or 0, sign * cost)
+    end
   end
 
   function C.cool_recipient(id, till)
@@ -166,7 +198,7 @@ local function load_rules()
       local last, parts = t[1], { spack('<d', t[1]) }
       for i = 2, #t do
         local b = t[i]
-        if b[3] > now - H.spacing then parts[#parts + 1] = spack('<I4I4d', b[1], b[2], b[3]); last = max(last, b[3] + H.spacing + H.grace) end
+        if b[3] > now - H.spacing then parts[#parts + 1] = spack('<I4I4d', b[1], b[2], b[3]); last = max(last, b[3] + H.spacing + H.jitter) end
       end
       if last > now then call('SET', PREFIX .. 'sp:' .. id, table.concat(parts), 'PX', string.format('%.0f', ceil((last - now) / 1000)))
       else call('DEL', PREFIX .. 'sp:' .. id) end

@@ -7,7 +7,7 @@
 -- KEYS[2] policy: hash, the budget's policy; no TTL
 -- KEYS[3] record: string, the send's record; TTL slot + dedup_ttl
 -- ARGV[1] report: '<BI4I4I4c8BI4dddd' outcome, seq, tag, nonce, digest, extended, cost (units), delay (us from now before
---   which it is not booked again), cooldown (us from now, 0: none), elapsed (us since the call began), deadline (us since
+--   which it is not booked again), cooldown (us from now, 0: none), elapsed (us since the call began; not started: since it should have), deadline (us since
 --   1970, 0: none); when extended is 1 then 'c8B' recipient (zero: none), flags (1: the cooldown is the recipient's, else
 --   the whole budget's), and the lane's name (empty: default)
 --   outcome 0 sent, 1 throttled, 2 unavailable, 3 unknown, 4 rejected, 5 not started

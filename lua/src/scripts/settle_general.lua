@@ -45,8 +45,8 @@ local function again()
   local start, rule = now + H.transit, 0
   if now + delay > start then start = now + delay end
   if H.cool > start then start, rule = H.cool, 3 end
-  -- nothing was submitted: what its slot was charged comes back
-  if rec.epoch == H.epoch and (outcome == 1 or outcome == 5) then C.give_back(rec, nil, recipient, true) end
+  -- nothing was submitted: what the call was charged comes back
+  if rec.epoch == H.epoch and outcome == 1 then C.give_back(rec, nil, recipient, now - elapsed) end
   local ending, wait = C.book_again(KEYS[3], rec, 30 + outcome, start, rule, deadline, recipient, true)
   if ending then return end_as(ending[1], ending[2]) end
   if rec.seq == SEQ_MAX then return end_as(FAILED, 6) end
@@ -62,7 +62,7 @@ local function sent()
   local r = rec or C.blank(seq, lane, cost, digest)
   if rec and has_policy and rec.state == BOOKED and rec.epoch == H.epoch then
     load_book()
-    C.give_back(rec, C.places_in(rec.tail, rec.second, rec.position, rec.cost), recipient, false)
+    C.give_back(rec, C.places_in(rec.tail, rec.second, rec.position, rec.cost), recipient)
     C.finish()
   end
   r.issuer, r.state, r.time, r.nonce = C.origin(r), SENT, floor(now / 1000), min(4294967295, floor(elapsed / 1000))
@@ -100,8 +100,14 @@ if outcome < 5 and (has_policy or outcome == 4) then audit(cost, elapsed, ending
 if outcome == 4 then return end_as(FAILED, 9) end
 if not has_policy then return action(2, 0, seq, rec.attempts) end
 if outcome == 3 and H.flags % 2 == 0 then return end_as(UNKNOWN, 4) end
-if outcome == 1 or outcome == 5 then rec.attempts = max(0, rec.attempts - 1) end      -- nothing was submitted
+if outcome == 5 then
+  C.unclaim(rec, tag, now - elapsed, recipient)
+  C.store(KEYS[3], rec, true)
+  C.finish()
+  return action(2, 0, seq, rec.attempts)
+end
 if outcome == 1 then
+  rec.attempts = max(0, rec.attempts - 1)         -- nothing was submitted
   rec.throttles = rec.throttles + 1
   C.cut(elapsed)
   if cooldown > 0 then cool_down() end

@@ -204,6 +204,10 @@ pub(crate) struct BudgetSetArgs {
     /// The part of the limit that is scheduled, above 0 and at most 1 [default: 0.97].
     #[arg(long)]
     pub(crate) headroom: Option<f64>,
+    /// What may vary between the verdict and the call's arrival at the provider; `none` for the default [default: 0.6 of what the
+    /// headroom buys, (1 - headroom) / headroom x per, 50ms at most].
+    #[arg(long, value_name = "TIME", value_parser = or_none(policy_text::whole_ms))]
+    pub(crate) jitter: Option<Given<Duration>>,
     /// The earliest slot offered is this far ahead [default: 250ms].
     #[arg(long, value_parser = whole_ms)]
     pub(crate) transit: Option<Duration>,

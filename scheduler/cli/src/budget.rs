@@ -66,6 +66,7 @@ fn changed(before: Option<Policy>, args: BudgetSetArgs) -> Result<Policy, Failur
         policy.headroom = Headroom::new(headroom).map_err(Failure::usage)?;
     }
     put(&mut policy.per, args.per);
+    put(&mut policy.jitter, args.jitter.map(Given::into_option));
     put(&mut policy.transit, args.transit);
     put(&mut policy.lead, args.lead);
     put(&mut policy.horizon, args.horizon);
@@ -188,9 +189,9 @@ fn show(name: &BudgetName, version: u64, policy: &Policy, compiled: &Compiled, j
     }
     output::line(&policy_text::command(name, policy));
     output::line(&format!(
-        "# version {version}: schedules {:.3} units/s; a send may be {:.1} ms late; costs up to {} fit beside others, up to {} at all",
+        "# version {version}: schedules {:.3} units/s; the headroom buys {:.1} ms of jitter; costs up to {} fit beside others, up to {} at all",
         policy.scheduled_rate(),
-        compiled.grace.as_secs_f64() * 1000.0,
+        compiled.jitter.as_micros() as f64 / 1000.0,
         compiled.u0,
         compiled.max_cost
     ));
@@ -260,7 +261,7 @@ mod tests {
     fn policies() -> impl Strategy<Value = Policy> {
         let numbers = (1_u32..1 << 24, 1_u16..=10_000, any::<u8>(), any::<bool>(), prop::option::of(1_u32..1 << 24));
         let times = (ms(1..2_592_000_000), ms(0..60_000), ms(100..60_000), s(1..1_209_600), s(3600..2_592_000));
-        let spacing = prop::option::of(ms(1..86_400_000));
+        let spacing = (prop::option::of(ms(1..86_400_000)), prop::option::of(ms(0..60_000)));
         let limits = (lanes(), quotas(), spacing, ramps(), adaptives());
         (numbers, times, limits).prop_map(|(numbers, times, limits)| Policy {
             limit: numbers.0,
@@ -275,7 +276,8 @@ mod tests {
             dedup_ttl: times.4,
             lanes: limits.0,
             quotas: limits.1,
-            spacing: limits.2,
+            spacing: limits.2.0,
+            jitter: limits.2.1,
             ramp: limits.3,
             adaptive: limits.4,
         })

@@ -41,7 +41,7 @@ struct Shown {
     environments: u64,
     payload_bytes: usize,
     sqs_requests: RequestsShown,
-    grace_ms: f64,
+    jitter_ms: f64,
     largest_cost_beside_others: u32,
     max_cost: u32,
     cost: Option<price::Shown>,
@@ -197,7 +197,7 @@ fn rows(input: &PlanInput, plan: &Plan) -> Vec<(&'static str, String)> {
                 requests.delete
             ),
         ),
-        ("grace", format!("{:.1} ms that a send may be late", plan.grace.as_secs_f64() * 1000.0)),
+        ("jitter", format!("{:.1} ms that may vary between verdict and call", plan.jitter.as_micros() as f64 / 1000.0)),
         (
             "costs",
             format!(
@@ -243,7 +243,7 @@ fn shown(input: &PlanInput, plan: &Plan, cost: Option<price::Shown>) -> Shown {
             delete: requests.delete,
             total: requests.total(),
         },
-        grace_ms: plan.grace.as_secs_f64() * 1000.0,
+        jitter_ms: plan.jitter.as_micros() as f64 / 1000.0,
         largest_cost_beside_others: plan.largest_cost_beside_others,
         max_cost: plan.max_cost,
         cost,

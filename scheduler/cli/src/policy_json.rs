@@ -15,6 +15,10 @@ pub(crate) struct BudgetShown {
     limit: u32,
     per_ms: u128,
     headroom: f64,
+    /// What may vary between verdict and call.
+    jitter_ms: f64,
+    /// Null: it follows the headroom.
+    jitter_ms_set: Option<u128>,
     transit_ms: u128,
     lead_ms: u128,
     horizon_s: u64,
@@ -30,7 +34,6 @@ pub(crate) struct BudgetShown {
     ramp: Vec<StepShown>,
     adaptive: Option<AdaptiveShown>,
     scheduled_per_s: f64,
-    grace_ms: f64,
     largest_cost_beside_others: u32,
 }
 
@@ -99,6 +102,8 @@ pub(crate) fn shown(name: &BudgetName, version: u64, policy: &Policy, compiled: 
         limit: policy.limit,
         per_ms: policy.per.as_millis(),
         headroom: policy.headroom.get(),
+        jitter_ms: compiled.jitter.as_micros() as f64 / 1000.0,
+        jitter_ms_set: policy.jitter.map(|jitter| jitter.as_millis()),
         transit_ms: policy.transit.as_millis(),
         lead_ms: policy.lead.as_millis(),
         horizon_s: policy.horizon.as_secs(),
@@ -113,7 +118,6 @@ pub(crate) fn shown(name: &BudgetName, version: u64, policy: &Policy, compiled: 
         ramp: policy.ramp.iter().map(StepShown::from).collect(),
         adaptive: policy.adaptive.map(AdaptiveShown::from),
         scheduled_per_s: policy.scheduled_rate(),
-        grace_ms: compiled.grace.as_secs_f64() * 1000.0,
         largest_cost_beside_others: compiled.u0,
     }
 }

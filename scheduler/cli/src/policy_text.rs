@@ -182,6 +182,7 @@ fn options(policy: &Policy) -> Vec<(&'static str, String)> {
         ("max-attempts", policy.max_attempts.to_string()),
         ("on-unknown", if policy.on_unknown == OnUnknown::Park { "park" } else { "resend" }.to_owned()),
     ];
+    options.extend(policy.jitter.map(|jitter| ("jitter", write_duration(jitter))));
     options.extend(policy.max_cost.map(|cost| ("max-cost", cost.to_string())));
     options.extend(policy.lanes.iter().map(|lane| ("lane", write_lane(lane))));
     options.extend(policy.quotas.iter().map(|quota| ("quota", write_quota(quota))));

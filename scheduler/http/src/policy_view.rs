@@ -24,6 +24,10 @@ pub(crate) struct PolicyView {
     /// The part of the limit that is scheduled, to four decimals; 0.97 by default.
     #[schema(exclusive_minimum = 0, maximum = 1)]
     headroom: Option<f64>,
+    /// What may vary between the verdict and the call's arrival at the provider. Null: 0.6 of what the headroom buys,
+    /// (1 - headroom) / headroom x per, 50 at most.
+    #[schema(minimum = 0, maximum = 2_592_000_000_u64)]
+    jitter_ms: Option<u64>,
     /// The earliest slot offered is this far ahead; 250 by default.
     #[schema(minimum = 0, maximum = 60_000)]
     transit_ms: Option<u64>,
@@ -144,6 +148,7 @@ impl PolicyView {
         Ok(Policy {
             per: self.per_ms.map_or(base.per, ms),
             headroom,
+            jitter: self.jitter_ms.map(ms),
             transit: self.transit_ms.map_or(base.transit, ms),
             lead: self.lead_ms.map_or(base.lead, ms),
             horizon: self.horizon_s.map_or(base.horizon, s),
@@ -194,6 +199,7 @@ impl From<&Policy> for PolicyView {
             limit: policy.limit,
             per_ms: Some(ms(policy.per)),
             headroom: Some(policy.headroom.get()),
+            jitter_ms: policy.jitter.map(ms),
             transit_ms: Some(ms(policy.transit)),
             lead_ms: Some(ms(policy.lead)),
             horizon_s: Some(policy.horizon.as_secs()),

@@ -33,7 +33,7 @@ fn per_window(instants: &[u64], window_s: u64) -> BTreeMap<u64, usize> {
     counts
 }
 
-/// Windows from half past to half past; nothing stands within the grace before an edge, and the first at the edge itself.
+/// Windows from half past to half past; nothing stands within the jitter before an edge, and the first at the edge itself.
 pub async fn windows_begin_at_their_offset_to_the_microsecond<E: Engine>(engine: &E) {
     let edge = 1800 * SECOND;
     engine.set_policy(&with_quotas(eighty(), &[quota(10, HOUR, 1800)])).await;
@@ -42,10 +42,10 @@ pub async fn windows_begin_at_their_offset_to_the_microsecond<E: Engine>(engine:
     assert_eq!(all[..10], (0..10).map(|i| edge - 750_000 + i * 12_500).collect::<Vec<_>>());
     assert_eq!(all[10..20], (0..10).map(|i| edge + i * 12_500).collect::<Vec<_>>());
     assert_eq!(all[20..], (0..5).map(|i| edge + HOUR * SECOND + i * 12_500).collect::<Vec<_>>());
-    // the grace is 124 ms: 125 before the edge is early enough, 112.5 is not
+    // the jitter is 50 ms: 62.5 before the edge is early enough, 50 is not
     let later = edge + 8 * HOUR * SECOND;
-    engine.set_clock(START + later - 375_000).await;
-    assert_eq!(instants(engine, &drafts("a", 2)).await, [later - 125_000, later]);
+    engine.set_clock(START + later - 312_500).await;
+    assert_eq!(instants(engine, &drafts("a", 2)).await, [later - 62_500, later]);
 }
 
 /// The earliest instant that satisfies all.
@@ -104,6 +104,7 @@ pub async fn a_send_that_is_booked_again_counts_once<E: Engine>(engine: &E) {
         let ending = [Ending::NotStarted, Ending::Throttled, Ending::Sent][nonce as usize - 1];
         match engine.settle(copy, nonce, ending).await {
             Action::PutBack(slot) => crew.take([next(copy, slot)]),
+            Action::Again => crew.put(slot_of(copy), copy.clone(), 9),
             other => assert_eq!(other, Action::Acknowledge),
         }
     }

@@ -6,6 +6,7 @@ use anyhow::Result;
 use futures_util::future::try_join_all;
 use sendslot_shared::claim::{Answer, Claim, DeadReason, MoveReason, NextSlot, PutBack, Verdict, claim_all};
 use sendslot_shared::envelope::{Envelope, fresh_tag};
+use sendslot_shared::policy::PATIENCE;
 use sendslot_shared::settle::{Action, Cooldown, Ending, Report, Scope, settle};
 use sendslot_shared::status::SendState;
 
@@ -41,7 +42,8 @@ pub(super) struct Ended {
     cooldown: Option<Cooldown>,
     delay: Duration,
     began: u64,
-    call: usize,
+    /// None: it was not made.
+    call: Option<usize>,
     /// The lease is over: others may hold the send.
     slow: bool,
 }
@@ -87,8 +89,8 @@ impl World {
         self.ledger.tally.one("verdicts", name_of(&answer.verdict));
         self.in_time(&question, &answer.verdict);
         match answer.verdict {
-            Verdict::Send { lease, attempt, throttles } => {
-                self.call(question, held.as_ref(), lease, attempt + throttles)
+            Verdict::Send { lease, delay, attempt, throttles, .. } => {
+                self.call(question, held.as_ref(), lease, delay, attempt + throttles)
             }
             Verdict::Wait { wait, moved } => {
                 if let Some(reason) = moved {
@@ -112,14 +114,14 @@ impl World {
         }
     }
 
-    /// How many of those that ask in time, a grace late at most, are refused by the guard all the same.
+    /// How many of those that are no later than the patience are refused by the guard all the same.
     fn in_time(&mut self, question: &Question, verdict: &Verdict) {
-        let grace = self.policy.compile().map_or(0, |compiled| compiled.grace.as_micros() as u64);
-        if question.late.is_none_or(|late| late > grace) {
+        if question.late.is_none_or(|late| late > PATIENCE.as_micros() as u64) {
             return;
         }
         let name = match verdict {
-            Verdict::Send { .. } => "sent",
+            Verdict::Send { delay, .. } if delay.is_zero() => "sent",
+            Verdict::Send { .. } => "sent after a wait",
             Verdict::Wait { moved: None, .. } => "wait once more",
             Verdict::Wait { moved: Some(MoveReason::Missed), .. }
             | Verdict::PutBack { why: PutBack::Rebooked(MoveReason::Missed), .. } => "refused",
@@ -154,13 +156,14 @@ impl World {
 
     /// How late a worker asks at a slot, us.
     fn lateness(&mut self) -> u64 {
-        let grace = self.policy.compile().map_or(0, |compiled| compiled.grace.as_micros() as u64);
+        let patience = PATIENCE.as_micros() as u64;
         match self.rng.u32(0..100) {
             0..50 => 0,
-            50..70 => grace,
-            70..96 => self.rng.u64(0..=grace),
-            96..98 => grace + 1,
-            _ => self.rng.u64(0..3 * SECOND),
+            50..60 => 16_000,
+            60..94 => self.rng.u64(0..60_000),
+            94..96 => self.rng.u64(0..=patience),
+            96..98 => patience + self.rng.u64(0..2),
+            _ => self.rng.u64(0..5 * SECOND),
         }
     }
 
@@ -198,9 +201,17 @@ impl World {
         }
     }
 
-    fn call(&mut self, question: Question, held: Option<&Held>, lease: Duration, failures: u32) {
+    fn call(&mut self, question: Question, held: Option<&Held>, lease: Duration, delay: Duration, failures: u32) {
         let Question { copy, nonce, .. } = question;
-        let call = self.ledger.called(copy.send, held, self.now, lease.as_micros() as u64);
+        let began = self.now + delay.as_micros() as u64;
+        let ending = self.ending();
+        if ending == Ending::NotStarted {
+            let held_up = began + self.rng.u64(5_000..400_000);
+            let ended =
+                Ended { copy, nonce, ending, cooldown: None, delay: Duration::ZERO, began, call: None, slow: false };
+            return self.put(held_up.div_ceil(TICK) * TICK, Event::Settle(Box::new(ended)));
+        }
+        let call = self.ledger.called(copy.send, held, began, lease.saturating_sub(delay).as_micros() as u64);
         if self.chance(0.003) {
             // its worker dies, before or after the provider took it
             let taken = self.rng.bool();
@@ -209,12 +220,11 @@ impl World {
             self.put(at, Event::Ask(Box::new(Question::first(copy))));
             return;
         }
-        let ending = self.ending();
         let slow = self.chance(0.001);
         let took = if slow { 15_500_000 + self.rng.u64(0..20 * SECOND) } else { self.rng.u64(5_000..400_000) };
         if slow {
             self.in_doubt(copy.send, false);
-            self.put(self.now + 15_100_000, Event::Ask(Box::new(Question::first(copy.clone()))));
+            self.put(began + 15_100_000, Event::Ask(Box::new(Question::first(copy.clone()))));
         }
         match ending {
             Ending::Sent => self.ledger.sends[copy.send].taken += 1,
@@ -225,8 +235,8 @@ impl World {
             _ => {}
         }
         let (cooldown, delay) = self.rest_of(ending, failures);
-        let ended = Ended { copy, nonce, ending, cooldown, delay, began: self.now, call, slow };
-        self.put((self.now + took).div_ceil(TICK) * TICK, Event::Settle(Box::new(ended)));
+        let ended = Ended { copy, nonce, ending, cooldown, delay, began, call: Some(call), slow };
+        self.put((began + took).div_ceil(TICK) * TICK, Event::Settle(Box::new(ended)));
     }
 
     fn in_doubt(&mut self, send: usize, taken: bool) {
@@ -252,7 +262,7 @@ impl World {
     fn rest_of(&mut self, ending: Ending, failures: u32) -> (Option<Cooldown>, Duration) {
         let backoff = Duration::from_millis(self.rng.u64(0..500 << failures.min(6)));
         if ending != Ending::Throttled {
-            return (None, if ending == Ending::NotStarted { Duration::ZERO } else { backoff });
+            return (None, backoff);
         }
         let rest = Duration::from_millis(self.rng.u64(100..4000));
         let scope = if self.rng.bool() { Scope::Account } else { Scope::Recipient };
@@ -278,8 +288,9 @@ impl World {
         let (send, now) = (copy.send, self.now);
         self.ledger.tally.one("settles", format!("{ending:?}{}", if slow { " after the lease" } else { "" }));
         let put_back = matches!(action, Action::PutBack(_));
-        let refunded = !slow && matches!(ending, Ending::Throttled | Ending::NotStarted);
-        self.ledger.call_ended(call, refunded);
+        if let Some(call) = call {
+            self.ledger.call_ended(call, !slow && ending == Ending::Throttled);
+        }
         if let Some(rest) = cooldown {
             self.ledger.unquiet(now, now + rest.rest.as_micros() as u64 + 30 * SECOND);
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sendslot_scheduler::{Event, MoveReason, SendState, SendStatus};
 use sendslot_shared::budget::{self, BudgetError};
 use sendslot_shared::id::BudgetName;
-use sendslot_shared::policy::Policy;
+use sendslot_shared::policy::{PATIENCE, Policy};
 use sendslot_shared::status;
 use sendslot_shared::store::Store;
 
@@ -67,43 +67,36 @@ pub(super) async fn check(findings: &mut Findings, store: &Store) -> Option<Budg
     Some(budgets)
 }
 
-/// What the records of some recent sends say of lateness, against the grace that the headroom buys.
+/// What the records of some recent sends say of lateness, against the patience: a send that is later may miss its slot.
 fn headroom(findings: &mut Findings, name: &BudgetName, policy: &Policy, sends: &[SendStatus]) {
     let check = "budgets.headroom";
     let Ok(compiled) = policy.compile() else { return };
-    let (grace, sent) = (compiled.grace, sends.iter().filter(|send| send.state == SendState::Sent).count());
+    let sent = sends.iter().filter(|send| send.state == SendState::Sent).count();
     let mut late: Vec<Duration> = sends.iter().filter_map(lateness).collect();
     late.sort_unstable();
-    if sent < FEW || late.is_empty() {
+    let missed = sends.iter().filter(|send| send.history.iter().any(is_miss)).count();
+    let part = missed as f64 / sends.len().max(1) as f64;
+    if missed == 0 && (sent < FEW || late.is_empty()) {
         let found =
             format!("{name}: {sent} of the sends that were looked at were sent: too few to know how late they are");
         return findings.info(check, &found, "look again when it has sent");
     }
-    let p99 = late[(late.len() * 99 / 100).min(late.len() - 1)];
-    let missed = sends.iter().filter(|send| send.history.iter().any(is_miss)).count() as f64 / sends.len() as f64;
+    let p99 = late.get((late.len() * 99 / 100).min(late.len().saturating_sub(1))).copied().unwrap_or_default();
     let ms = |duration: Duration| duration.as_secs_f64() * 1000.0;
     let found = format!(
-        "{name}: p99 of {} sends is {:.0} ms late, {:.1}% missed their slots; headroom {} leaves a grace of {:.0} ms",
+        "{name}: p99 of {} sends is {:.0} ms late, {missed} of {} missed their slots; headroom {} buys {:.1} ms of jitter",
         late.len(),
         ms(p99),
-        missed * 100.0,
+        sends.len(),
         policy.headroom.get(),
-        ms(grace)
+        ms(compiled.jitter)
     );
-    if missed <= MISSED && p99 <= grace {
+    if part <= MISSED && p99 <= PATIENCE {
         return findings.ok(check, &found);
     }
-    let fits = headroom_for(p99.max(grace * 2), policy.per);
-    let remedy = format!(
-        "give workers more room (memory, concurrency, batch size), or sendslot budget set {name} --headroom {fits:.2} for twice the grace"
-    );
+    let remedy =
+        format!("give workers more room (memory, concurrency, batch size), or a larger --lead to the budget {name}");
     findings.warning(check, &found, &remedy);
-}
-
-/// The largest headroom, to a hundredth, that leaves this grace: `grace` in ARCHITECTURE.md, solved for it.
-fn headroom_for(grace: Duration, per: Duration) -> f64 {
-    let needed = (grace + Duration::from_millis(1)).as_secs_f64() / per.as_secs_f64();
-    (100.0 / (1.0 + 2.0 * needed)).floor() / 100.0
 }
 
 /// How long after its slot a send's call began; to a few milliseconds, as records keep it.
@@ -117,21 +110,4 @@ fn lateness(send: &SendStatus) -> Option<Duration> {
 
 fn is_miss(event: &Event) -> bool {
     matches!(event, Event::Moved { why: MoveReason::Missed, .. })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use sendslot_shared::policy::Headroom;
-
-    #[test]
-    fn the_headroom_that_is_named_leaves_the_grace_that_was_asked_for() {
-        for ms in [5, 14, 28, 60, 200] {
-            let grace = Duration::from_millis(ms);
-            let headroom = Headroom::new(headroom_for(grace, Duration::from_secs(1))).unwrap();
-            let compiled = Policy { headroom, ..Policy::per_second(100) }.compile().unwrap();
-            assert!(compiled.grace >= grace, "{ms}: {:?} at {}", compiled.grace, headroom.get());
-            assert!(compiled.grace < grace + Duration::from_millis(15), "{ms}: {:?}", compiled.grace);
-        }
-    }
 }

@@ -34,8 +34,8 @@ pub(crate) struct BudgetView {
     scheduled_per_s: f64,
     /// Units per second that are booked now: what the ramp and the adaptive rate make of it.
     rate_per_s: f64,
-    /// How late a send may be without being booked again.
-    grace_ms: f64,
+    /// What may vary between the verdict and the call's arrival at the provider without the limit being exceeded there.
+    jitter_ms: f64,
     /// The largest cost of one send.
     max_cost: u32,
     /// The largest cost that fits beside a full grid.
@@ -66,7 +66,7 @@ impl BudgetView {
             policy: policy.into(),
             scheduled_per_s: policy.scheduled_rate(),
             rate_per_s: known.rate.unwrap_or_else(|| policy.scheduled_rate_at(known.now)),
-            grace_ms: compiled.grace.as_secs_f64() * 1000.0,
+            jitter_ms: compiled.jitter.as_micros() as f64 / 1000.0,
             max_cost: compiled.max_cost,
             largest_cost_beside_others: compiled.u0,
             now: show(known.now),

@@ -1,7 +1,7 @@
 //! Sends that are booked, asked for and sent under a virtual clock, on a real Redis.
 //!
 //! A copy shows up 0 to 1 s more than `lead` before its slot and asks, as SQS and the worker have it; then it asks again at
-//! its slot, punctual or late by the whole grace, which is the worst for the window. A send is over when it may be sent.
+//! its slot, punctual or 16 ms late. A send is over when it may be sent.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -17,6 +17,9 @@ use sendslot_shared::policy::Policy;
 use sendslot_shared::reserve::Booking;
 use sendslot_shared::time::Timer;
 use sendslot_tests::{Bench, SECOND, START, most_in_window};
+
+/// How late the late ones are, us.
+const LATE: u64 = 16_000;
 
 /// One send.
 pub(crate) struct Sent {
@@ -40,7 +43,6 @@ enum Event {
 /// The budget, its sends, and what is going to happen.
 pub(crate) struct Simulation {
     pub(crate) bench: Bench,
-    grace: u64,
     lead: Duration,
     random: fastrand::Rng,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
@@ -64,7 +66,6 @@ impl Simulation {
         let bench = Bench::on(server).await;
         let mut simulation = Self {
             bench,
-            grace: 0,
             lead: Duration::ZERO,
             random: fastrand::Rng::new(),
             events: BinaryHeap::new(),
@@ -87,7 +88,6 @@ impl Simulation {
         self.clock = START;
         self.bench.set_clock(START).await;
         self.bench.policy(policy).await;
-        self.grace = policy.compile()?.grace.as_micros() as u64;
         self.lead = policy.lead;
         self.random = fastrand::Rng::with_seed(seed);
         (self.events, self.sends, self.until) = (BinaryHeap::new(), vec![], u64::MAX);
@@ -177,7 +177,7 @@ impl Simulation {
                     self.moved += 1;
                     self.sends[send].slot = slot;
                 }
-                let late = if self.random.bool() { self.grace } else { 0 };
+                let late = if self.random.bool() { LATE } else { 0 };
                 self.at(slot.max(self.sends[send].slot + late), Event::Ask(send));
             }
             Verdict::PutBack { slot, why } => {
