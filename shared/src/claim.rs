@@ -43,11 +43,17 @@ pub enum DeadReason {
     TooFar,
     /// The provider will never take it.
     Rejected,
+    /// A more urgent send took its place, and there was none for it before its deadline.
+    ExpiredDisplaced,
+    /// A cooldown delayed it, and there was no place before its deadline.
+    ExpiredCooldown,
+    /// It was too late for its slot, and there was no other place before its deadline.
+    ExpiredLate,
 }
 
 impl DeadReason {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::Conflict,
         Self::FailedBefore,
         Self::Expired,
@@ -57,6 +63,9 @@ impl DeadReason {
         Self::Cost,
         Self::TooFar,
         Self::Rejected,
+        Self::ExpiredDisplaced,
+        Self::ExpiredCooldown,
+        Self::ExpiredLate,
     ];
 
     /// As it stands in the dead letter's attribute `reason`.
@@ -72,6 +81,9 @@ impl DeadReason {
             Self::Cost => "cost",
             Self::TooFar => "too_far",
             Self::Rejected => "rejected",
+            Self::ExpiredDisplaced => "expired_displaced",
+            Self::ExpiredCooldown => "expired_cooldown",
+            Self::ExpiredLate => "expired_late",
         }
     }
 
@@ -86,6 +98,9 @@ impl DeadReason {
             7 => Self::Cost,
             8 => Self::TooFar,
             9 => Self::Rejected,
+            10 => Self::ExpiredDisplaced,
+            11 => Self::ExpiredCooldown,
+            12 => Self::ExpiredLate,
             _ => return None,
         })
     }

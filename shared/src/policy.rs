@@ -206,6 +206,8 @@ impl Guard {
     }
 }
 
+/// Number of the header's layout, `LAYOUT` of head.lua.
+const LAYOUT: u8 = 1;
 const DAY: Duration = Duration::from_secs(86_400);
 /// Steps of an adaptive rate: it is a whole number of twentieths of the limit.
 pub(crate) const LEVELS: u8 = 20;
@@ -478,16 +480,16 @@ impl Policy {
         [self.header(compiled), lanes, quotas, segments]
     }
 
-    /// The layout `HEADER` of header.lua, 196 bytes.
+    /// The layout `HEADER` of header.lua, 220 bytes.
     fn header(&self, compiled: &Compiled) -> Vec<u8> {
         let us = |value: Duration| u32::try_from(value.as_micros()).unwrap_or(u32::MAX);
         let s = |value: Duration| u32::try_from(value.as_secs()).unwrap_or(u32::MAX);
         let Compiled { num, den, guard, .. } = *compiled;
-        let mut out = Vec::with_capacity(196);
+        let mut out = Vec::with_capacity(220);
         u32s(&mut out, &[0, 0, num, den, 0, us(compiled.jitter)]);
         f64s(&mut out, &[0.0, 0.0, guard.gap, guard.slack]);
         u32s(&mut out, &[us(self.lead)]);
-        out.extend([u8::from(self.on_unknown == OnUnknown::Resend), self.max_attempts, 0, 0]);
+        out.extend([u8::from(self.on_unknown == OnUnknown::Resend), self.max_attempts, LAYOUT, 0]);
         u32s(&mut out, &[us(self.transit), compiled.u0, compiled.max_cost, s(self.horizon), s(self.dedup_ttl), 0]);
         u32s(&mut out, &[num, den]);
         f64s(&mut out, &[0.0, guard.burst]);
@@ -499,6 +501,7 @@ impl Policy {
         let spacing_us = self.spacing.map_or(0, |s| s.as_micros()) as f64;
         f64s(&mut out, &[0.0, 0.0, 0.0, 0.0, spacing_us]);
         u32s(&mut out, &[0, num, den]);
+        f64s(&mut out, &[0.0, 0.0, 0.0]);
         out
     }
 
@@ -644,6 +647,6 @@ mod tests {
     #[test]
     fn the_header_has_the_layout_of_the_scripts() {
         let p = policy(100, 0.95);
-        assert_eq!(p.header(&p.compile().unwrap()).len(), 196);
+        assert_eq!(p.header(&p.compile().unwrap()).len(), 220);
     }
 }

@@ -146,6 +146,15 @@ pub enum Event {
         /// Which rule bound the new slot.
         bound_by: BoundBy,
     },
+    /// It had to move, and there was no place before its deadline.
+    NoPlace {
+        /// When.
+        at: Instant,
+        /// Why it had to move.
+        why: MoveReason,
+        /// The instant it left; `None` when that booking was void.
+        from: Option<Instant>,
+    },
     /// A worker holds it.
     Claimed {
         /// Until then.
@@ -419,11 +428,9 @@ fn moved(item: &Value) -> Option<Event> {
     if why == 0 {
         return Some(Event::Booked { at: millis(at), bound_by: BoundBy::from_code(rule)? });
     }
-    Some(Event::Moved {
-        at: millis(at),
-        why: MoveReason::from_code(why.into())?,
-        from: (from > 0).then_some(millis(from)),
-        to: millis(to),
-        bound_by: BoundBy::from_code(rule)?,
-    })
+    let (why, from) = (MoveReason::from_code(why.into())?, (from > 0).then_some(millis(from)));
+    if to == 0 {
+        return Some(Event::NoPlace { at: millis(at), why, from });
+    }
+    Some(Event::Moved { at: millis(at), why, from, to: millis(to), bound_by: BoundBy::from_code(rule)? })
 }

@@ -46,6 +46,7 @@ cases! {
     deadlines:
         past_its_deadline_a_send_is_refused_with_the_slot_it_would_get,
         a_deadline_that_passes_or_is_out_of_reach_at_a_hop_ends_the_send,
+        out_of_reach_it_takes_the_place_of_one_that_can_wait,
         a_deadline_holds_at_the_claim,
         a_deadline_holds_when_a_send_is_booked_again,
         a_redrive_books_what_failed_and_refuses_what_is_too_late,
@@ -80,8 +81,10 @@ cases! {
         lanes_removed_and_added_again_keep_their_bookings,
         reservations_may_be_changed_while_a_backlog_waits;
     pausing:
-        while_paused_nothing_is_sent_and_hops_are_at_most_a_minute,
-        after_a_pause_everything_is_booked_again_and_sent,
+        while_paused_nothing_is_sent_and_the_order_is_kept,
+        a_pause_that_is_lifted_early_or_has_no_end_keeps_the_order,
+        a_pause_delays_nothing_behind_room_enough,
+        after_a_pause_everything_is_sent_and_nothing_at_once,
         a_pause_outlives_a_lost_calendar;
     preempting:
         an_urgent_send_takes_the_first_place_and_the_waiting_one_hears_it_at_its_claim,

@@ -10,12 +10,12 @@ local function load_book()
   load_search()
   function C.look_up(lane, cost, start, rule, reach_s, recipient, again)
     local front = cost > H.u0 and cost - H.u0 or 0
-    local units, last_s, from = cost + front, floor(start / SECOND) + reach_s, start
+    local units, last_s, from = cost + front, C.second_of(start) + reach_s, start
     C.personal = false          -- whether its recipient moved it
     for _ = 1, 100 do
       local s, p, place = C.find(lane, units, from, last_s)
-      if not s then return nil, p * SECOND end
-      local first_s = floor(from / SECOND)
+      if not s then return nil, p * SECOND + C.lag_at(p) end
+      local first_s = C.second_of(from)
       if rule < 4 and (s > first_s or p > C.position(first_s, from)) then rule = C.lane_bound and 6 or 1 end
       if front > 0 then
         place = place or { { s, p, units } }
@@ -40,7 +40,7 @@ local function load_book()
         return s, p, at, rule, place, false
       end
       from, rule, C.personal = next, why, C.personal or why == 5
-      if floor(from / SECOND) > last_s then return nil, from end
+      if C.second_of(from) > last_s then return nil, from end
     end
     return nil, from
   end
@@ -60,13 +60,14 @@ local function load_book()
 
   -- Takes what look_up found: positions, quotas, spacing. kept: nobody takes these positions over. Returns the flags of the
   -- record's state.
-  function C.commit(lane, cost, s, p, at, place, under, recipient, kept)
+  function C.commit(lane, cost, s, p, at, place, under, recipient, kept, deadline)
     local urgent = lane_preempts[lane] or false
     local own = under or urgent or kept or not place and guaranteed(lane, s, cost) or false
     for i = 1, place and #place or 1 do
       local ts, tp, tn = s, p, cost
       if place then ts, tp, tn = unpack(place[i]) end
       if under then C.use(lane, ts, tn) else C.take(lane, ts, tp, tn) end
+      if deadline > 0 then C.note_deadline(ts, tp, tn, deadline) end
       if own then
         C.set_marks(ts, tp, tn, 1)
         if urgent or under then C.count_marks(ts, urgent and 1 or 2, tn) end

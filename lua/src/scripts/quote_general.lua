@@ -8,7 +8,7 @@ local lane = lane_id[ARGV[2]]
 if not lane then return reply(5) end
 if cost > H.max_cost then return reply(4, H.max_cost) end
 local start, rule = now + H.transit, 0
-if H.cool > start then start, rule = H.cool, 3 end
+if max(H.cool, H.rest) > start then start, rule = max(H.cool, H.rest), 3 end
 if not_before > start then start, rule = ceil(not_before / SECOND) * SECOND, 2 end
 if began == 0 then began = start end
 if start - now > H.horizon * SECOND then return reply(2) end

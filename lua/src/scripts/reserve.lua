@@ -8,7 +8,7 @@
 -- ARGV[1..n] send: '<c8BI4dd' digest, extended, cost (units, 1..2^24-1), not_before and deadline (us since 1970, 0: none);
 --   when extended is 1 then 'c8B' recipient (zero: none), flags (1: redrive, an end but sent or cancelled is left), and the
 --   lane's name (empty: default)
--- Derived keys (same hash tag): lu:<lane>, holes, pre, q:<length>:<offset>, sp:<recipient>, h:<id>, hints,
+-- Derived keys (same hash tag): lu:<lane>, holes, pre, q:<length>:<offset>, sp:<recipient>, h:<id>, hints, dl:<hour>,
 --   full:<num>/<den>:<lane view>:<cost>
 --
 -- Returns: {now} when the budget has no policy; else {now, lead, answer 1, … answer n}
@@ -23,7 +23,7 @@ local n = #ARGV
 local out, i, records = { now, 0 }, 1
 
 local header = call('GETRANGE', CAL, 0, HEADER_BYTES - 1)
-if #header == HEADER_BYTES and string.byte(header, 64) % 4 < 2 then
+if #header == HEADER_BYTES and string.byte(header, 63) == LAYOUT and string.byte(header, 64) % 4 < 2 then
   local base, epoch, num, den, switch, _, cool = sunpack('<I4I4I4I4I4I4d', header)
   local transit, u0, max_cost, horizon, dedup, expiry = sunpack('<I4I4I4I4I4I4', header, 65)
   out[2] = sunpack('<I4', header, 57)
@@ -37,7 +37,7 @@ if #header == HEADER_BYTES and string.byte(header, 64) % 4 < 2 then
     -- The cursor: for this cost, every second from cursor_first up to cursor_s was found full.
     local cursor_unit, cursor_first, cursor_s = sunpack('<I4I4I4', header, 117)
     local trusted = cursor_unit == unit and cursor_first <= first
-    local seen, s, stored, high, room, rest, dirty, hint, chunk, chunk_at, ttl, last, elapsed, holes = {}
+    local seen, s, stored, high, room, rest, dirty, hint, chunk, chunk_at, ttl, last, elapsed, holes, bound = {}
     while i <= n do
       if i > 1 then digest, extended, cost, not_before, deadline = sunpack('<c8BI4dd', ARGV[i]) end
       local key, looks = KEYS[i + 2], 0
@@ -100,6 +100,12 @@ if #header == HEADER_BYTES and string.byte(header, 64) % 4 < 2 then
         call('SET', key, spack(RECORD, 1, 0, 0, 0, 1, 0, unit, s, high, epoch, 0, origin, 0, digest), 'EX', ttl)
         out[i + 2] = spack('<BI4I4I4i8', rule * 32, 1, s, high, at - now)
         seen[key], last = true, s
+        if deadline > 0 and room <= 16000 then            -- more positions fit no string.char
+          bound = bound or {}
+          local b = bound[s]
+          if not b then b = { 4294967295 }; bound[s] = b end
+          b[1], b[#b + 1] = min(b[1], floor(deadline / 1000000)), high
+        end
         high = high + unit
         stored, dirty = high, true
       end
@@ -111,6 +117,21 @@ if #header == HEADER_BYTES and string.byte(header, 64) % 4 < 2 then
         if not trusted or cursor_s < first then cursor_first = first end
         call('SETRANGE', CAL, 116, spack('<I4I4I4', unit, cursor_first, s))
       end
+    end
+    for bound_s, b in pairs(bound or {}) do               -- deadlines: see seconds.lua
+      local name = string.sub(CAL, 1, -4) .. 'dl:' .. string.format('%.0f', floor(bound_s / 3600))
+      local packed, bytes = call('HGET', name, bound_s), {}
+      if packed then b[1] = min(b[1], (sunpack('<I4', packed))) end
+      for j = 5, packed and #packed or 4 do bytes[j - 4] = string.byte(packed, j) end
+      for j = 2, #b do
+        for q = b[j], b[j] + unit - 1 do
+          local byte, bit = floor(q / 8) + 1, 2 ^ (q % 8)
+          for fill = #bytes + 1, byte do bytes[fill] = 0 end
+          if floor(bytes[byte] / bit) % 2 == 0 then bytes[byte] = bytes[byte] + bit end
+        end
+      end
+      call('HSET', name, bound_s, spack('<I4', b[1]) .. string.char(unpack(bytes)))
+      if not packed then call('EXPIRE', name, 3600 + bound_s - now_s + dedup) end
     end
     if last and last > expiry - 3600 then                 -- the calendar outlives its last booking
       call('SETRANGE', CAL, 84, spack('<I4', last + 7200))

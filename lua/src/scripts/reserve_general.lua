@@ -4,7 +4,7 @@ load_seconds()
 load_hints()
 out[2] = H.lead
 local soonest, soonest_rule = now + H.transit, 0
-if H.cool > soonest then soonest, soonest_rule = H.cool, 3 end
+if max(H.cool, H.rest) > soonest then soonest, soonest_rule = max(H.cool, H.rest), 3 end
 local cells, streaks, spaced = {}, {}, H.spacing > 0
 local answer, book, reserve_known, hand_over, begin_streak, go_on
 local function make_bookings()
@@ -34,7 +34,7 @@ local function make_bookings()
     if at - now > H.horizon * SECOND then return answer(10, 0, s, p, at - now) end
     local longest = (lane_wait[lane] or 0) * SECOND
     if longest > 0 and at - start > longest then return answer(14, 0, s, p, at - start - longest) end
-    local state = BOOKED + C.commit(lane, cost, s, p, at, place, under, recipient, false)
+    local state = BOOKED + C.commit(lane, cost, s, p, at, place, under, recipient, false, deadline)
     local record = spack(RECORD, state, lane, attempts, throttles, seq, hops, cost, s, p, H.epoch, 0, C.origin_of(s, bound), 0, digest)
     if place or recipient then record = record .. C.tail_of(place, recipient) end
     call('SET', key, record, 'EX', C.record_ttl(s))
@@ -88,7 +88,7 @@ local function make_bookings()
     if not c then
       local room, rest = C.grid(s)
       -- as strings: Redis formats a number anew for each call
-      c = { s = s, room = room, rest = rest, taken = {}, ttl = string.format('%d', C.record_ttl(s)) }
+      c = { s = s, lag = C.lag_at(s), room = room, rest = rest, taken = {}, ttl = string.format('%d', C.record_ttl(s)) }
       if spaced then c.spacing_ttl = string.format('%d', s - now_s + ceil((H.spacing + H.jitter) / SECOND) + 2) end
       c.num, c.den = C.rate_at(s)
       cells[s] = c
@@ -118,7 +118,7 @@ local function make_bookings()
     hand_over_quotas()                                -- of streaks in other windows
     quota_from, quota_to, quota_room = 0, 9007199254740992, 4294967295
     for _, q in ipairs(C.quotas) do
-      local w = C.window(q, c.s * SECOND)
+      local w = C.window(q, c.s * SECOND + c.lag)
       q.streak_window, quota_room = w, min(quota_room, q.limit - C.window_use(q, w)[1])
       quota_from, quota_to = max(quota_from, C.window_start(q, w)), min(quota_to, C.window_start(q, w + 1) - q.late)
     end
@@ -126,7 +126,7 @@ local function make_bookings()
   end
 
   -- whether a second may be a cell for this start: not the one that has begun
-  local function whole(s, start) return s > floor(start / SECOND) or start % SECOND == 0 end
+  local function whole(s, start) return s > C.second_of(start) or H.lag == 0 and start % SECOND == 0 end
 
   -- Whether its places are simply counted: no marks, nothing in front.
   local function streaky(lane, cost)
@@ -162,7 +162,7 @@ local function make_bookings()
   -- whose end others took.
   local function find_streak(lane, cost, start)
     if not streaky(lane, cost) then return false end
-    local view, first, rule = (lane_share[lane] or 0) > 0 and lane + 1 or 0, max(floor(start / SECOND), H.base), 1
+    local view, first, rule = (lane_share[lane] or 0) > 0 and lane + 1 or 0, max(C.second_of(start), H.base), 1
     local s = C.next_open(view, cost, first, first + H.horizon)
     if not whole(s, start) then
       local full, held = begun_and_full(s, lane, cost, start)
@@ -210,9 +210,10 @@ local function make_bookings()
       move_streak(streak, lane, cost, c)
       C.outlive(s)
     end
-    local at = c.s * SECOND + ceil((c.rest + p * c.den) * SECOND / c.num)
+    local at = c.s * SECOND + c.lag + ceil((c.rest + p * c.den) * SECOND / c.num)
     if at > streak.latest or deadline > 0 and at > deadline or at < quota_from or at >= quota_to or cost > quota_room then return nil end
     quota_room, quota_used = quota_room - cost, quota_used + cost
+    if deadline > 0 then C.note_deadline(c.s, p, cost, deadline) end
     c.high = p + cost
     if left then
       local rest = max(0, left - cost)

@@ -57,7 +57,7 @@ local function load_search()
   local walked = 0
   local cursors = {}        -- where the last look from a second ended: one look may start from many, one behind each full quota
   function C.find(lane, units, start, last_s)
-    local first = max(floor(start / SECOND), H.base)
+    local first = max(C.second_of(start), H.base)
     local elapsed = C.position(first, start)
     local view = (lane_share[lane] or 0) > 0 and lane + 1 or 0
     local id = view * 16777216 + units
@@ -101,14 +101,25 @@ local function load_search()
     return nil, s
   end
 
+  -- Whether sends of a second that have deadlines cannot be moved: the next free place is behind the earliest of these.
+  local function has_deadlines(s)
+    local d = C.deadlines(s)
+    if d[2] == '' then return false end
+    local open = C.next_open(0, 1, s, s + FAR)
+    -- hints do not know the second that has begun
+    while C.get(C.high_water, open) % HOLES >= C.grid(open) and open < s + 4 do open = C.next_open(0, 1, open + 1, s + FAR) end
+    return d[1] * SECOND < C.instant(open, C.get(C.high_water, open) % HOLES)
+  end
+
   -- A send of an urgent lane, or (`again`) one that is booked again, takes the first position from `start` on that stands
   -- under a send of a lane that does not preempt: that one moves at its claim. Other lanes keep what is reserved for them,
   -- and sends booked again get a tenth of each second. Before `before` (us), and not far. The last claimed unit lies a gap
   -- before tat, also when the clock was set back.
-  function C.take_over(lane, units, start, before, again)
-    local first = floor(start / SECOND)
-    for s = max(first, H.firm), first + TAKE_OVER_REACH do
-      if s * SECOND >= before then return nil end
+  -- Nor are those moved whose deadline the first free place does not meet.
+  function C.take_over(lane, units, start, before, again, reach)
+    local first = C.second_of(start)
+    for s = max(first, H.firm), first + (reach or TAKE_OVER_REACH) do
+      if s * SECOND + C.lag_at(s) >= before then return nil end
       local room, high, m = C.grid(s), C.get(C.high_water, s), C.marks(s)
       local own, held = C.holding(s)
       local tenth = room >= 10 and floor(room / 10) or (room > 0 and s % ceil(10 / room) == 0 and 1 or 0)
@@ -118,6 +129,7 @@ local function load_search()
         local last = min(high % HOLES, room) - units
         while q <= last do
           local bad = C.marked(m, q, units)
+          if not bad and has_deadlines(s) then bad = C.marked({ 0, 0, C.deadlines(s)[2] }, q, units) end
           for _, hole in ipairs(holes) do
             if hole[1] < q + units and q < hole[1] + hole[2] then bad = max(bad or 0, hole[1] + hole[2] - 1) end
           end

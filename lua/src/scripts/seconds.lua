@@ -1,6 +1,6 @@
 -- seconds.lua: what is kept per second: units booked, units of each lane with a reservation, holes, marked positions.
 -- u32 per second behind `skip` bytes of `key`, read 64 at a time, written once at the end
-local function load_seconds()
+function load_seconds()
   if C.get then return end
   local function numbers(key, skip) return { key = key, skip = skip, chunks = {}, changed = {}, order = {} } end
 
@@ -154,15 +154,39 @@ local function load_seconds()
     return string.char(byte)
   end
 
-  function C.set_marks(s, p, n, on)
-    local m, to = C.marks(s), p + n
+  local function with_range(given, p, n, on)
+    local to = p + n
     local first, last = floor(p / 8), floor((to - 1) / 8)
-    local bits = m[3] .. string.rep('\0', last + 1 - #m[3])
+    local bits = given .. string.rep('\0', last + 1 - #given)
     local middle = with_marks(bits, first, p, to, on)
     if last > first then
       middle = middle .. string.rep(on == 1 and '\255' or '\0', last - first - 1) .. with_marks(bits, last, p, to, on)
     end
-    m[3], marks_changed[s] = string.sub(bits, 1, first) .. middle .. string.sub(bits, last + 2), true
+    return string.sub(bits, 1, first) .. middle .. string.sub(bits, last + 2)
+  end
+
+  -- deadlines: per second the earliest one of its sends (s), and a bit for each position of a send that has one
+  local deadlines_seen, deadlines_changed = {}, {}
+  local function deadlines_key(s) return PREFIX .. 'dl:' .. string.format('%.0f', floor(s / 3600)) end
+  function C.deadlines(s)
+    local d = deadlines_seen[s]
+    if not d then
+      local packed = call('HGET', deadlines_key(s), s)
+      d = packed and { sunpack('<I4', packed), string.sub(packed, 5) } or { 4294967295, '' }
+      deadlines_seen[s] = d
+    end
+    return d
+  end
+
+  function C.note_deadline(s, p, n, deadline)
+    local d = C.deadlines(s)
+    d[1], d[2] = min(d[1], floor(deadline / SECOND)), with_range(d[2], p, n, 1)
+    deadlines_changed[s] = true
+  end
+
+  function C.set_marks(s, p, n, on)
+    local m = C.marks(s)
+    m[3], marks_changed[s] = with_range(m[3], p, n, on), true
     if on == 1 and s > H.pre_until then H.pre_until, H.dirty = s, true end
   end
 
@@ -173,17 +197,23 @@ local function load_seconds()
   end
 
   function C.write_seconds()
+    for s in pairs(deadlines_changed) do
+      local d, key = deadlines_seen[s], deadlines_key(s)
+      call('HSET', key, s, spack('<I4', d[1]) .. d[2])
+      call('EXPIRE', key, C.record_ttl(s), 'GT')
+      call('EXPIRE', key, C.record_ttl(s), 'NX')
+    end
     write(C.high_water)
     for _, a in pairs(lane_used) do
       if #a.order > 0 then
         write(a)
-        if a.fresh or H.dirty then call('EXPIRE', a.key, max(1, H.expiry - now_s)) end
+        if a.fresh or H.dirty then call('EXPIRE', a.key, C.life()) end
       end
     end
     for s in pairs(holes_changed) do
       call('ZREMRANGEBYSCORE', PREFIX .. 'holes', s, s)
       for _, hole in ipairs(holes_seen[s]) do call('ZADD', PREFIX .. 'holes', s, spack('>I4I4I4', s, hole[1], hole[2])) end
-      call('EXPIRE', PREFIX .. 'holes', max(1, H.expiry - now_s))
+      call('EXPIRE', PREFIX .. 'holes', C.life())
     end
     local changed = false
     for s in pairs(marks_changed) do
@@ -191,6 +221,6 @@ local function load_seconds()
       call('HSET', PREFIX .. 'pre', s, spack('<I4I4', m[1], m[2]) .. m[3])
       changed = true
     end
-    if changed then call('EXPIRE', PREFIX .. 'pre', max(1, H.expiry - now_s)) end
+    if changed then call('EXPIRE', PREFIX .. 'pre', C.life()) end
   end
 end

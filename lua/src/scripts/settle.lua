@@ -20,7 +20,7 @@
 --   now: us since 1970; wait: us; seq: the record's (0 when acknowledged); lead: us, how long before its slot a message shall show up
 --   action 0 acknowledge, 1 put back with this seq and a new tag after wait (re-booked), 2 put back unchanged (the claim
 --     decides), 3 dead
---   reason (dead): 2 failed before, 3 expired, 4 unknown outcome, 6 attempts, 7 cost, 8 too far, 9 rejected
+--   reason (dead): 2 failed before, 3 expired, 4 unknown outcome, 6 attempts, 7 cost, 8 too far, 9 rejected, 11 expired since a cooldown came
 local record = call('GET', KEYS[3])
 -- Notes the call; called once for each.
 local function audit(cost, elapsed, ending)

@@ -37,6 +37,8 @@ local function cool_down()
     if C.recipient_of(recipient)[1] <= now then C.cool_recipient(recipient, now + cooldown) end
   elseif now - elapsed >= H.cool_set then
     H.cool, H.cool_set, H.dirty = max(H.cool, now + cooldown), now, true
+    -- where the calendar is full behind the cooldown, all that is booked keeps its order and leaves so much later
+    if H.frozen == 0 and C.full_for(H.cool - now) then C.stand_still(H.cool); C.live_on() end
   end
 end
 
@@ -44,7 +46,7 @@ local function again()
   load_book()
   local start, rule = now + H.transit, 0
   if now + delay > start then start = now + delay end
-  if H.cool > start then start, rule = H.cool, 3 end
+  if max(H.cool, H.rest) > start then start, rule = max(H.cool, H.rest), 3 end
   -- nothing was submitted: what the call was charged comes back
   if rec.epoch == H.epoch and outcome == 1 then C.give_back(rec, nil, recipient, now - elapsed) end
   local ending, wait = C.book_again(KEYS[3], rec, 30 + outcome, start, rule, deadline, recipient, true)

@@ -12,6 +12,7 @@
 --   of 20; num/den: units per second that are booked now; lead: us, how long before its slot a message shall show up; state and origin as in RECORD of head.lua, time in ms; called: how
 --   long the provider call took (sent only), ms; lane: its name, empty when it is no longer one; receipt: as in receipt, empty without one; move: '<BBI6I6I6' why (0: booked, 20 …
 --   29 as in claim, 30 + outcome as in settle, 40 scheduled again after its slot, 41 redrive), rule that bound the new slot,
---   when, from (0: void) and to which instant, ms
+--   when, from (0: void) and to which instant (0: there was
+--   none before its deadline), ms
 local answer = { now, call('HEXISTS', POLICY, 'compiled'), 0, 0, 0, 0, 0, 0, 0 }
 local record = call('GET', KEYS[3])

@@ -1,6 +1,6 @@
 -- status, general path; nothing is written.
 local header = call('GETRANGE', CAL, 0, HEADER_BYTES - 1)
-local known = #header == HEADER_BYTES
+local known = #header >= 196 and (string.byte(header, 63) == 0 or #header == HEADER_BYTES)
 if not known then
   -- a pause outlives the calendar
   local paused = tonumber(call('HGET', POLICY, 'paused') or 0)
@@ -8,11 +8,12 @@ if not known then
   local compiled = call('HGET', POLICY, 'compiled') or ''
   if #compiled >= 60 then answer[9] = sunpack('<I4', compiled, 57) end
 else
-  C.unpack_header(header)
+  C.unpack_header(C.up_to_date(header))
   C.load_tables()
+  C.follow_lag()
   if H.cool > now then answer[3] = H.cool end
   local seconds = ceil((call('STRLEN', CAL) - HEADER_BYTES) / 4)
-  if seconds > 0 then answer[4] = (H.base + seconds) * SECOND end
+  if seconds > 0 then answer[4] = C.instant(H.base + seconds - 1, 0) + SECOND end
   if H.paused > now then answer[5] = H.paused end
   answer[6] = H.level
   answer[7], answer[8] = C.rate_at(now_s)

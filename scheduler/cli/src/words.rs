@@ -45,7 +45,7 @@ pub(crate) fn moved(why: MoveReason) -> &'static str {
 pub(crate) fn ended(state: SendState) -> &'static str {
     match state {
         SendState::Failed => "failed, and dead-lettered",
-        SendState::Expired => "expired: its deadline passed first",
+        SendState::Expired => "expired: it could not leave before its deadline",
         SendState::Unknown => "unknown: nobody knows whether it was sent",
         state => state.as_str(),
     }

@@ -26,11 +26,10 @@ pub async fn a_tenth_of_each_second_is_for_sends_that_are_booked_again<E: Engine
     let expected: Vec<_> =
         (40..48).map(|p| (S, p)).chain((0..8).map(|p| (S + 1, p))).chain([(S + 2, 0), (S + 2, 1)]).collect();
     assert_eq!(slots, expected);
-    // whoever stood there hears it, and goes behind the others
-    let behind = slot_of(&copies[799]) + 12_500;
+    // whoever stood there hears it, and waits 2 s more: there is a tenth for such sends as well
     assert_eq!(
         moved(claim_on_time(engine, &copies[20], 99).await, slot_of(&copies[20])),
-        (behind, MoveReason::Displaced)
+        (slot_of(&copies[20]) + 2 * SECOND, MoveReason::Displaced)
     );
 }
 

@@ -115,6 +115,8 @@ enum EventView {
     Booked { at: String, bound_by: &'static str },
     /// It moved to another slot.
     Moved { at: String, why: &'static str, from: Option<String>, to: String, bound_by: &'static str },
+    /// It had to move, and there was no place before its deadline.
+    NoPlace { at: String, why: &'static str, from: Option<String> },
     /// A worker holds it.
     Claimed { lease_ends: String },
     /// The provider was called.
@@ -136,6 +138,7 @@ impl From<&Event> for EventView {
                 to: show(to),
                 bound_by: bound_by.as_str(),
             },
+            Event::NoPlace { at, why, from } => Self::NoPlace { at: show(at), why: why.as_str(), from: from.map(show) },
             Event::Claimed { lease_ends } => Self::Claimed { lease_ends: show(lease_ends) },
             Event::Called { at } => Self::Called { at: show(at) },
             Event::Settled { at, state } => Self::Settled { at: show(at), state: answer::state(state) },
