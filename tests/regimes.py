@@ -279,6 +279,7 @@ async def main(args, reports):
     if rows:
         await table(rows, args.limit, args.burst, args.more, reports)
     if args.also:
+        print()
         await table([("calm", 0.97, 1)] * 5, 1000, 10_000, args.more, reports)
 
 
