@@ -1,5 +1,6 @@
 -- calendar.lua: the beginning and the end of every script's general path.
 local function make_calendar()
+  C.work = 0               -- what this call has cost, in units of about a microsecond
   function C.outlive(s)
     if s > H.expiry - 3600 then
       H.expiry = s + 7200
@@ -63,7 +64,7 @@ local function make_calendar()
     if H.has_quotas then
       load_rules()
       C.load_quotas()
-      if kept ~= 'kept' then C.trim_quotas(kept == 'new') end
+      if kept == 'new' then C.void_quotas() end
     end
     if C.segments then C.follow_ramp() end
     if H.level < H.ceiling_level then adapt() end

@@ -81,7 +81,6 @@ call('HSET', POLICY, 'compiled', ARGV[1], 'lane_table', lane_table, 'quota_table
 if known then apply() else C.new_calendar(ARGV[1], false) end
 C.quotas, quota_table = {}, ARGV[3]
 if H.has_quotas then load_rules(); C.load_quotas() end
-for _, q in ipairs(C.quotas) do q.full_from, q.full_to, q.changed_head = 0, 0, true end
 H.dirty = true
 C.finish()
 return { version, now, H.switch }

@@ -9,7 +9,7 @@
 --   when extended is 1 then 'c8B' recipient (zero: none), flags (1: redrive, an end but sent or cancelled is left), and the
 --   lane's name (empty: default)
 -- Derived keys (same hash tag): lu:<lane>, holes, pre, q:<length>:<offset>, sp:<recipient>, h:<id>, hints,
---   full:<num>/<den>:<lane view>:<cost>
+--   full:<num>/<den>:<lane view>:<cost>, full:<64 or 4096>:<length>:<offset>
 --
 -- Returns: {now} when the budget has no policy; else {now, lead, answer 1, … answer n}
 --   now: us since 1970; lead: us, how long before its slot a message shall show up

@@ -1,13 +1,13 @@
 -- seconds.lua: what is kept per second: units booked, units of each lane with a reservation, holes, marked positions.
--- u32 per second behind `skip` bytes of `key`, read 64 at a time, written once at the end
+-- u32 per second from `base` on behind `skip` bytes of `key`, read 64 at a time, written once at the end
 local function load_seconds()
   if C.get then return end
-  local function numbers(key, skip) return { key = key, skip = skip, chunks = {}, changed = {}, order = {} } end
+  function C.numbers(key, skip, base) return { key = key, skip = skip, base = base, chunks = {}, changed = {}, order = {} } end
 
   function C.get(a, s)
     local v = a.changed[s]
     if v then return v end
-    local i = s - H.base
+    local i = s - a.base
     if i < 0 then return 0 end
     local c = floor(i / 64)
     local chunk = a.chunks[c]
@@ -20,28 +20,28 @@ local function load_seconds()
   end
 
   function C.set(a, s, v)
-    if s < H.base then return end
+    if s < a.base then return end
     if not a.changed[s] then a.order[#a.order + 1] = s end
     a.changed[s] = v
   end
 
-  local function write(a)
+  function C.write_numbers(a)
     local order, changed, i = a.order, a.changed, 1
     table.sort(order)
     while i <= #order do
       local j, words = i, {}
       while j <= #order and order[j] == order[i] + (j - i) do words[#words + 1] = spack('<I4', changed[order[j]]); j = j + 1 end
-      call('SETRANGE', a.key, a.skip + (order[i] - H.base) * 4, table.concat(words))
+      call('SETRANGE', a.key, a.skip + (order[i] - a.base) * 4, table.concat(words))
       i = j
     end
   end
 
-  C.high_water = numbers(CAL, HEADER_BYTES)
+  C.high_water = C.numbers(CAL, HEADER_BYTES, H.base)
   local lane_used = {}
   local function used(lane)
     local a = lane_used[lane]
     if not a then
-      a = numbers(PREFIX .. 'lu:' .. lane, 0)
+      a = C.numbers(PREFIX .. 'lu:' .. lane, 0, H.base)
       lane_used[lane] = a
     end
     return a
@@ -173,10 +173,10 @@ local function load_seconds()
   end
 
   function C.write_seconds()
-    write(C.high_water)
+    C.write_numbers(C.high_water)
     for _, a in pairs(lane_used) do
       if #a.order > 0 then
-        write(a)
+        C.write_numbers(a)
         if a.fresh or H.dirty then call('EXPIRE', a.key, max(1, H.expiry - now_s)) end
       end
     end
