@@ -15,8 +15,8 @@ local PREFIX, H, C = string.sub(CAL, 1, -4), {
 -- level with its floor and ceiling (twentieths of the rate), last cut and raise, end of the pause, end of the last
 -- recipient's cooldown, spacing (all us), segment of the ramp, rate at full level
 local HEADER = '<I4I4I4I4I4I4ddddI4BBBBI4I4I4I4I4I4I4I4ddI4I4I4I4I4I4I4BBBBdddddI4I4I4'
-local SECOND, FAR, LEVELS = 1000000, 1209600, 20
-local WALK_LIMIT, TAKE_OVER_REACH, TAKE_OVER_AFTER = 5000, 20, 300000
+local SECOND, FAR, LEVELS, PAGE = 1000000, 1209600, 20, 4096
+local TAKE_OVER_REACH, TAKE_OVER_AFTER = 20, 300000
 local now_s = floor(now / SECOND)
 
 -- lanes by index and name, from the policy: share in ten-thousandths, preempts, longest wait (s, 0: none)
@@ -26,7 +26,7 @@ local lane_id, lane_share, lane_preempts, lane_wait, reserving = { default = 0 }
 
 -- A closure looks for each local that it captures among all captured ones: a function around many of them looks once.
 local function make_header()
-  local KEEP_PAST, REBASE_AGE = 3600, 10800
+  local KEEP_PAST, REBASE_AGE, HINTS_COPIED = 3600, 10800, 1000000
   function C.unpack_header(h)
     H.base, H.epoch, H.num, H.den, H.switch, H.grace, H.cool, H.tat, H.gap, H.slack, H.lead, H.flags, H.max_attempts,
       H.spare, H.detour, H.transit, H.u0, H.max_cost, H.horizon, H.dedup, H.expiry, H.num0, H.den0, H.cool_set,
@@ -85,8 +85,7 @@ local function make_header()
   end
 
   function C.drop_hints()
-    for _, hint in ipairs(call('SMEMBERS', PREFIX .. 'hints')) do call('DEL', hint) end
-    call('DEL', PREFIX .. 'hints')
+    call('UNLINK', PREFIX .. 'hints', unpack(call('SMEMBERS', PREFIX .. 'hints')))
   end
 
   -- A calendar that was never there, or was lost with data that nobody knows: a new epoch voids every booking of the old
@@ -98,16 +97,15 @@ local function make_header()
     if lost then H.cool, H.cool_set = now + H.per * 1000, now end
     if H.level < LEVELS then C.change_rate(H.full_num, H.full_den, H.num, H.den) end
     H.paused = tonumber(call('HGET', POLICY, 'paused') or 0)
-    local gone = { CAL, PREFIX .. 'holes', PREFIX .. 'pre' }
-    for i = 0, 63 do gone[#gone + 1] = PREFIX .. 'lu:' .. i end
-    call('DEL', unpack(gone))
+    call('UNLINK', CAL, PREFIX .. 'holes', PREFIX .. 'pre')
     C.drop_hints()
     call('SETRANGE', CAL, 0, C.pack_header())
     call('EXPIRE', CAL, H.expiry - now_s)
     call('HSET', POLICY, 'idle_after', H.expiry)
   end
 
-  -- Cuts off what lies more than an hour back, in whole hours, so that calendar and hints keep their alignment.
+  -- Cuts off what lies more than an hour back, in whole hours, so that calendar and hints keep their alignment: when it is more than what
+  -- lies ahead, since what is kept is copied (2 ms a megabyte). Of the hints as many are kept as copy quickly.
   local function rebase()
     local new_base = floor(now_s / 3600) * 3600 - KEEP_PAST
     local gone = new_base - H.base
@@ -115,17 +113,11 @@ local function make_header()
     H.base, H.tat, H.cursor_unit = new_base, H.tat - gone * SECOND, 0
     -- header and body at once: a caller that only looks may return without finish()
     call('SET', CAL, C.pack_header() .. kept, 'KEEPTTL')
+    local copied = #kept
     for _, hint in ipairs(call('SMEMBERS', PREFIX .. 'hints')) do
-      local bits = call('GETRANGE', hint, gone / 8, -1)
+      local bits = copied < HINTS_COPIED and call('GETRANGE', hint, gone / 8, -1) or ''
+      copied = copied + #bits
       if #bits > 0 then call('SET', hint, bits, 'EX', HINT_TTL) else call('DEL', hint); call('SREM', PREFIX .. 'hints', hint) end
-    end
-    for i in pairs(lane_share) do
-      local used = call('GETRANGE', PREFIX .. 'lu:' .. i, gone * 4, -1)
-      if #used > 0 then call('SET', PREFIX .. 'lu:' .. i, used, 'KEEPTTL') else call('DEL', PREFIX .. 'lu:' .. i) end
-    end
-    call('ZREMRANGEBYSCORE', PREFIX .. 'holes', '-inf', new_base)
-    for _, s in ipairs(call('HKEYS', PREFIX .. 'pre')) do
-      if tonumber(s) < new_base then call('HDEL', PREFIX .. 'pre', s) end
     end
   end
 
@@ -141,7 +133,7 @@ local function make_header()
       C.unpack_header(h)
     end
     C.load_tables()
-    if now_s - H.base > REBASE_AGE then rebase(); done = 'cut' end
+    if now_s - H.base > REBASE_AGE + max(0, H.expiry - 7200 - now_s) then rebase(); done = 'cut' end
     if H.cool_set > now then                          -- the clock was set back: the cooldown lasts as long as it was meant to
       H.cool, H.cool_set, H.dirty = now + (H.cool - H.cool_set), now, true
     end

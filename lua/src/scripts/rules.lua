@@ -102,6 +102,7 @@ local function load_rules()
       elseif i % 64 == 0 and C.get(q.least[1], c) > most then i = i + 64
       else
         if looks >= LOOKS then
+          if C.parts == 'exact' then C.unfinished = true; return q.first + i end
           return max(q.first + i, q.last + 1, q.first + ceil((call('STRLEN', q.key) - 12) / 8))
         end
         looks, C.work = looks + 1, C.work + 15
