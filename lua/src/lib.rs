@@ -98,7 +98,7 @@ macro_rules! scripts {
                 name: "quote",
                 source: calendar!($clock, "quote", "quote_general"),
                 keys: &["cal", "policy"],
-                args: &["question", "lane"],
+                args: &["question", "lane", "rest"],
             },
             Script {
                 name: "receipt",

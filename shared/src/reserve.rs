@@ -229,6 +229,29 @@ async fn book(
     if drafts.len() > MAX_BATCH {
         return Err(StoreError::Reply { script: "reserve", reply: format!("a batch of {}", drafts.len()) });
     }
+    let mut answers = Vec::with_capacity(drafts.len());
+    let mut vain = 0;
+    while answers.len() < drafts.len() {
+        let some = book_some(store, budget, &drafts[answers.len()..], flags).await?;
+        vain = if some.is_empty() { vain + 1 } else { 0 };
+        if vain > MOST_IN_VAIN {
+            return Err(reply::wrong("reserve", &"no answer"));
+        }
+        answers.extend(some);
+    }
+    Ok(answers)
+}
+
+/// Calls that a script may look for one slot, some ms each.
+const MOST_IN_VAIN: usize = 5_000;
+
+/// One call: answers for as many drafts as it came to, in some ms of Redis.
+async fn book_some(
+    store: &Store,
+    budget: &BudgetName,
+    drafts: &[&Draft],
+    flags: u8,
+) -> Result<Vec<Result<Booking, Refusal>>, StoreError> {
     let mut call = Call { keys: vec![keys::calendar(budget), keys::policy(budget)], args: vec![] };
     for draft in drafts {
         call.keys.push(keys::record(budget, &draft.id));
@@ -242,7 +265,7 @@ async fn book(
     let Some(lead) = lead else { return Ok(vec![Err(Refusal::UnknownBudget); drafts.len()]) };
     let read = Read { now, lead: Duration::from_micros(lead), answered };
     let answers: Option<Vec<_>> = items.map(|item| read.answer(&item)).collect();
-    answers.filter(|a| a.len() == drafts.len()).ok_or_else(|| reply::wrong("reserve", &"another number of answers"))
+    answers.filter(|a| a.len() <= drafts.len()).ok_or_else(|| reply::wrong("reserve", &"another number of answers"))
 }
 
 /// '<c8BI4dd' digest, extended, cost, not_before, deadline

@@ -110,7 +110,8 @@ cases! {
         a_send_that_is_booked_again_counts_once,
         a_lowered_quota_holds_for_what_is_booked,
         windows_hold_over_a_new_year,
-        a_lost_quota_begins_anew;
+        a_lost_quota_begins_anew,
+        full_windows_are_not_walked_twice;
     quoting:
         a_plain_quote_is_what_is_booked,
         a_quote_knows_lanes,

@@ -11,6 +11,7 @@ local function load_book()
   function C.look_up(lane, cost, start, rule, reach_s, recipient, again)
     local front = cost > H.u0 and cost - H.u0 or 0
     local units, last_s, from = cost + front, C.second_of(start) + reach_s, start
+    C.work, C.looked_from, C.looked_rule = C.work + 5, start, rule
     C.personal = false          -- whether its recipient moved it
     for _ = 1, 100 do
       local s, p, place = C.find(lane, units, from, last_s)
@@ -28,6 +29,7 @@ local function load_book()
       local at = C.instant(s, p)
       local next, why
       if recipient or H.has_quotas then next, why = C.blocked(at, cost, recipient) end
+      if C.unfinished then return nil, next or at end
       if not next then
         if (again or lane_preempts[lane]) and at - from > TAKE_OVER_AFTER then
           local s2, p2 = C.take_over(lane, units, from, at, not lane_preempts[lane])
@@ -40,6 +42,7 @@ local function load_book()
         return s, p, at, rule, place, false
       end
       from, rule, C.personal = next, why, C.personal or why == 5
+      C.looked_from, C.looked_rule = from, rule
       if C.second_of(from) > last_s then return nil, from end
     end
     return nil, from

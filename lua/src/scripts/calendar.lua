@@ -1,5 +1,6 @@
 -- calendar.lua: the beginning and the end of every script's general path.
 local function make_calendar()
+  C.work = 0               -- what this call has cost, in units of about a microsecond
   function C.outlive(s)
     if s > H.expiry - 3600 then
       H.expiry, H.dirty = s + 7200, true
@@ -17,7 +18,11 @@ local function make_calendar()
     call('EXPIRE', CAL, life)
     if H.lag == 0 then return end
     for _, key in ipairs({ 'holes', 'pre' }) do call('EXPIRE', PREFIX .. key, life, 'GT') end
-    for i in pairs(lane_share) do call('EXPIRE', PREFIX .. 'lu:' .. i, life, 'GT') end
+    for i, share in pairs(lane_share) do
+      for p = floor(now_s / PAGE), floor(now_s / PAGE) + 1 do
+        if share > 0 then call('EXPIRE', PREFIX .. 'lu:' .. i .. ':' .. H.epoch .. ':' .. p, life, 'GT') end
+      end
+    end
   end
 
   function C.origin_of(s, rule)
@@ -74,7 +79,7 @@ local function make_calendar()
     if H.has_quotas then
       load_rules()
       C.load_quotas()
-      if kept ~= 'kept' then C.trim_quotas(kept == 'new') end
+      if kept == 'new' then C.void_quotas() end
     end
     if C.segments then C.follow_ramp() end
     -- a pause without an end outlives what was meant for a while

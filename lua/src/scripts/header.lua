@@ -18,10 +18,10 @@ local PREFIX, H, C = string.sub(CAL, 1, -4), {
 -- recipient's cooldown, spacing (all us), segment of the ramp, rate at full level, then the lag, until when it is counted (rest), and,
 -- of a pause without end, up to when (frozen; 0: none)
 local HEADER = '<I4I4I4I4I4I4ddddI4BBBBI4I4I4I4I4I4I4I4ddI4I4I4I4I4I4I4BBBBdddddI4I4I4ddd'
-local SECOND, FAR, LEVELS = 1000000, 1209600, 20
+local SECOND, FAR, LEVELS, PAGE = 1000000, 1209600, 20, 4096
 -- a send is moved to make room, or back, so many times at most
 local MOVES_MOST = 3
-local WALK_LIMIT, TAKE_OVER_REACH, RESCUE_REACH, TAKE_OVER_AFTER = 5000, 20, 60, 300000
+local TAKE_OVER_REACH, RESCUE_REACH, TAKE_OVER_AFTER = 20, 60, 300000
 -- The second at which the calendar stands. It lags behind the clock by H.lag: while a budget rests (a pause, a cooldown), and while
 -- nobody calls though slots come, the calendar stands still, and all that is booked leaves so much later, in its order. Free places
 -- are skipped, so that the lag ends where there is room.
@@ -34,7 +34,7 @@ local lane_id, lane_share, lane_preempts, lane_wait, reserving = { default = 0 }
 
 -- A closure looks for each local that it captures among all captured ones: a function around many of them looks once.
 local function make_header()
-  local KEEP_PAST, REBASE_AGE = 3600, 10800
+  local KEEP_PAST, REBASE_AGE, HINTS_COPIED = 3600, 10800, 1000000
   function C.unpack_header(h)
     H.base, H.epoch, H.num, H.den, H.switch, H.jitter, H.cool, H.tat, H.gap, H.slack, H.lead, H.flags, H.max_attempts,
       H.layout, H.detour, H.transit, H.u0, H.max_cost, H.horizon, H.dedup, H.expiry, H.num0, H.den0, H.cool_set,
@@ -101,8 +101,7 @@ local function make_header()
   end
 
   function C.drop_hints()
-    for _, hint in ipairs(call('SMEMBERS', PREFIX .. 'hints')) do call('DEL', hint) end
-    call('DEL', PREFIX .. 'hints')
+    call('UNLINK', PREFIX .. 'hints', unpack(call('SMEMBERS', PREFIX .. 'hints')))
   end
 
   -- A calendar that was never there, or was lost with data that nobody knows: a new epoch voids every booking of the old
@@ -116,15 +115,15 @@ local function make_header()
     if H.level < LEVELS then C.change_rate(H.full_num, H.full_den, H.num, H.den) end
     H.paused, H.frozen = tonumber(call('HGET', POLICY, 'paused') or 0), 0
     if H.paused - now > FAR * SECOND then H.frozen = now elseif H.paused > now then H.lag, H.rest = H.paused - now, H.paused end
-    local gone = { CAL, PREFIX .. 'holes', PREFIX .. 'pre' }
-    for i = 0, 63 do gone[#gone + 1] = PREFIX .. 'lu:' .. i end
-    call('DEL', unpack(gone))
+    call('UNLINK', CAL, PREFIX .. 'holes', PREFIX .. 'pre')
     C.drop_hints()
     call('SETRANGE', CAL, 0, C.pack_header())
+    if C.forget_seconds then C.forget_seconds() end
     C.live_on()
   end
 
-  -- Cuts off what lies more than an hour back, in whole hours, so that calendar and hints keep their alignment. A clock that was far
+  -- Cuts off what lies more than an hour back, in whole hours, so that calendar and hints keep their alignment: when it is more than what
+  -- lies ahead, since what is kept is copied (2 ms a megabyte). Of the hints as many are kept as copy quickly. A clock that was far
   -- ahead and came back finds too much cut off: then seconds without bookings are put before the first one.
   local function rebase(to_s)
     local new_base = floor(to_s / 3600) * 3600 - KEEP_PAST
@@ -138,20 +137,12 @@ local function make_header()
     H.base, H.tat, H.cursor_unit = new_base, H.tat - gone * SECOND, 0
     -- header and body at once: a caller that only looks may return without finish()
     call('SET', CAL, C.pack_header() .. kept, 'KEEPTTL')
+    if C.forget_seconds then C.forget_seconds() end
+    local copied = #kept
     for _, hint in ipairs(call('SMEMBERS', PREFIX .. 'hints')) do
-      local bits = moved(hint, 0, 1 / 8)
+      local bits = copied < HINTS_COPIED and moved(hint, 0, 1 / 8) or ''
+      copied = copied + #bits
       if #bits > 0 then call('SET', hint, bits, 'EX', HINT_TTL) else call('DEL', hint); call('SREM', PREFIX .. 'hints', hint) end
-    end
-    for i in pairs(lane_share) do
-      local key = PREFIX .. 'lu:' .. i
-      if call('EXISTS', key) == 1 then
-        local used = moved(key, 0, 4)
-        if #used > 0 then call('SET', key, used, 'KEEPTTL') else call('DEL', key) end
-      end
-    end
-    call('ZREMRANGEBYSCORE', PREFIX .. 'holes', '-inf', new_base)
-    for _, s in ipairs(call('HKEYS', PREFIX .. 'pre')) do
-      if tonumber(s) < new_base then call('HDEL', PREFIX .. 'pre', s) end
     end
   end
 
@@ -173,7 +164,7 @@ local function make_header()
     C.load_tables()
     C.follow_lag()
     if H.base - now_s > FAR then C.new_calendar(C.pack_header(), false); done = 'new'
-    elseif now_s - H.base > REBASE_AGE or H.base > now_s then rebase(now_s); done = 'cut' end
+    elseif now_s - H.base > REBASE_AGE + max(0, H.expiry - 7200 - now_s) or H.base > now_s then rebase(now_s); done = 'cut' end
     if H.cool_set > now then                          -- the clock was set back: the cooldown lasts as long as it was meant to
       H.cool, H.cool_set, H.dirty = now + (H.cool - H.cool_set), now, true
     end

@@ -67,21 +67,25 @@ local lane_table = index_lanes(call('HGET', POLICY, 'lane_table') or '')
 if lane_table ~= (call('HGET', POLICY, 'lane_table') or '') then
   C.drop_hints()
   -- what a lane has used counts from the moment it has a reservation
-  local unused, o = {}, 1
-  for i = 0, 63 do unused[i + 1] = PREFIX .. 'lu:' .. i end
+  local reserves, o = {}, 1
   while o <= #lane_table do
     local i, _, share, _, length = sunpack('<BBI4I4B', lane_table, o)
-    if share > 0 then unused[i + 1] = CAL .. ':' end
+    reserves[i] = share > 0
     o = o + 11 + length
   end
-  call('DEL', unpack(unused))
+  for i, share in pairs(lane_share) do
+    if share > 0 and not reserves[i] and known then
+      local pages = {}
+      for p = floor(now_s / PAGE), floor(H.expiry / PAGE) do pages[#pages + 1] = PREFIX .. 'lu:' .. i .. ':' .. H.epoch .. ':' .. p end
+      call('UNLINK', unpack(pages))
+    end
+  end
 end
 local version = call('HINCRBY', POLICY, 'version', 1)
 call('HSET', POLICY, 'compiled', ARGV[1], 'lane_table', lane_table, 'quota_table', ARGV[3], 'segments', ARGV[4], unpack(settings))
 if known then apply() else C.new_calendar(ARGV[1], false) end
 C.quotas, quota_table = {}, ARGV[3]
 if H.has_quotas then load_rules(); C.load_quotas() end
-for _, q in ipairs(C.quotas) do q.full_from, q.full_to, q.changed_head = 0, 0, true end
 H.dirty = true
 C.finish()
 return { version, now, H.switch }

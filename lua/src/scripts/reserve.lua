@@ -8,10 +8,11 @@
 -- ARGV[1..n] send: '<c8BI4dd' digest, extended, cost (units, 1..2^24-1), not_before and deadline (us since 1970, 0: none);
 --   when extended is 1 then 'c8B' recipient (zero: none), flags (1: redrive, an end but sent or cancelled is left), and the
 --   lane's name (empty: default)
--- Derived keys (same hash tag): lu:<lane>, holes, pre, q:<length>:<offset>, sp:<recipient>, h:<id>, hints, dl:<hour>,
---   full:<num>/<den>:<lane view>:<cost>
+-- Derived keys (same hash tag): lu:<lane>:<epoch>:<page>, holes, pre, q:<length>:<offset>, sp:<recipient>, h:<id>, hints, dl:<hour>,
+--   full:<num>/<den>:<lane view>:<cost>, full:<64 or 4096>:<length>:<offset>
 --
--- Returns: {now} when the budget has no policy; else {now, lead, answer 1, … answer n}
+-- Returns: {now} when the budget has no policy; else {now, lead, answer 1, … answer m}; m < n, perhaps 0: that was much work, ask again for
+--   the other sends
 --   now: us since 1970; lead: us, how long before its slot a message shall show up
 --   answer: '<BI4I4I4i8' code, seq, second, position, wait (us from now to the slot's instant, may be negative)
 --     code 0 booked (+ 32 * the rule that bound it: RULES in book.lua), 1 booked before (the standing booking), 2 conflict
@@ -31,7 +32,7 @@ if #header == HEADER_BYTES and string.byte(header, 63) == LAYOUT and string.byte
   local unit, start, now_s = cost, now + transit, floor(now / 1000000)
   local first, booked_at = floor(start / 1000000), floor(now % 1000000 / 10000) * 16
   -- Common case: calendar current, no cooldown, one ordinary cost that fits one second, no record yet, no not_before.
-  if extended == 0 and cool <= now and first >= switch and first >= base and now_s - base < 10800
+  if extended == 0 and cool <= now and first >= switch and first >= base and now_s - base - 10800 < max(0, expiry - 7200 - now_s)
     and unit <= u0 and unit <= max_cost and unit <= floor(num / den) then
     records = n > 1 and call('MGET', unpack(KEYS, 3, n + 2)) or { call('GET', KEYS[3]) }
     -- The cursor: for this cost, every second from cursor_first up to cursor_s was found full.

@@ -1,18 +1,23 @@
 -- seconds.lua: what is kept per second: units booked, units of each lane with a reservation, holes, marked positions.
--- u32 per second behind `skip` bytes of `key`, read 64 at a time, written once at the end
+-- u32 per second from `base` on behind `skip` bytes of `key`, read 64 at a time, written once at the end. With pages: a string
+-- for each PAGE seconds, <key>:<page>, which ends by itself.
 function load_seconds()
   if C.get then return end
-  local function numbers(key, skip) return { key = key, skip = skip, chunks = {}, changed = {}, order = {} } end
+  function C.numbers(key, skip, base) return { key = key, skip = skip, base = base, chunks = {}, changed = {}, order = {} } end
+
+  local function page_of(a, s) return a.key .. ':' .. floor(s / PAGE) end
 
   function C.get(a, s)
     local v = a.changed[s]
     if v then return v end
-    local i = s - H.base
+    local i = s - a.base
     if i < 0 then return 0 end
     local c = floor(i / 64)
     local chunk = a.chunks[c]
     if not chunk then
-      chunk = call('GETRANGE', a.key, a.skip + c * 256, a.skip + c * 256 + 255)
+      local key, o = a.key, a.skip + c * 256
+      if a.paged then key, o = page_of(a, s), i % PAGE * 4 - i % 64 * 4 end
+      chunk = call('GETRANGE', key, o, o + 255)
       a.chunks[c], a.fresh = chunk, a.fresh or #chunk == 0
     end
     local o = (i - c * 64) * 4
@@ -20,28 +25,37 @@ function load_seconds()
   end
 
   function C.set(a, s, v)
-    if s < H.base then return end
+    if s < a.base then return end
     if not a.changed[s] then a.order[#a.order + 1] = s end
+    if a == C.high_water and C.touch then C.touch(s) end
     a.changed[s] = v
   end
 
-  local function write(a)
+  function C.write_numbers(a)
     local order, changed, i = a.order, a.changed, 1
     table.sort(order)
     while i <= #order do
       local j, words = i, {}
-      while j <= #order and order[j] == order[i] + (j - i) do words[#words + 1] = spack('<I4', changed[order[j]]); j = j + 1 end
-      call('SETRANGE', a.key, a.skip + (order[i] - H.base) * 4, table.concat(words))
+      while j <= #order and order[j] == order[i] + (j - i) and not (a.paged and j > i and order[j] % PAGE == 0) do words[#words + 1] = spack('<I4', changed[order[j]]); j = j + 1 end
+      if a.paged then
+        local s, key = order[i], page_of(a, order[i])
+        call('SETRANGE', key, s % PAGE * 4, table.concat(words))
+        if a.fresh then call('EXPIRE', key, C.record_ttl(s - s % PAGE + PAGE) - H.dedup + 3600) end
+      else
+        call('SETRANGE', a.key, a.skip + (order[i] - a.base) * 4, table.concat(words))
+      end
       i = j
     end
   end
 
-  C.high_water = numbers(CAL, HEADER_BYTES)
+  C.high_water = C.numbers(CAL, HEADER_BYTES, H.base)
+  function C.forget_seconds() C.high_water = C.numbers(CAL, HEADER_BYTES, H.base) end
   local lane_used = {}
   local function used(lane)
     local a = lane_used[lane]
     if not a then
-      a = numbers(PREFIX .. 'lu:' .. lane, 0)
+      a = C.numbers(PREFIX .. 'lu:' .. lane .. ':' .. H.epoch, 0, 0)
+      a.paged = true
       lane_used[lane] = a
     end
     return a
@@ -89,7 +103,7 @@ function load_seconds()
   end
 
   -- holes: places that came back, of each second in the order of their positions: {position, units}
-  local holes_seen, holes_changed = {}, {}
+  local holes_seen, holes_changed = {}, {}        -- what changed: of each second, by member, whether it is there now
   function C.holes_of(s)
     local list = holes_seen[s]
     if not list then
@@ -98,16 +112,21 @@ function load_seconds()
         local _, p, n = sunpack('>I4I4I4', member)
         list[#list + 1] = { p, n }
       end
-      holes_seen[s] = list
+      holes_seen[s], C.work = list, C.work + #list
     end
     return list
+  end
+
+  local function change_hole(s, p, n, there)
+    if not holes_changed[s] then holes_changed[s] = {} end
+    holes_changed[s][spack('>I4I4I4', s, p, n)] = there
   end
 
   function C.add_hole(s, p, n)
     local list, i = C.holes_of(s), 1
     while list[i] and list[i][1] < p do i = i + 1 end
     table.insert(list, i, { p, n })
-    holes_changed[s] = true
+    change_hole(s, p, n, true)
   end
 
   function C.drop_hole(s, hole)
@@ -115,7 +134,8 @@ function load_seconds()
     for i = #list, 1, -1 do
       if list[i] == hole then table.remove(list, i) end
     end
-    holes_changed[s] = true
+    change_hole(s, hole[1], hole[2], false)
+    if C.touch then C.touch(s) end
   end
 
   -- marks: per second the units of preempting lanes, the units of sends that were booked again in the place of others,
@@ -142,6 +162,19 @@ function load_seconds()
       elseif floor(byte / 2 ^ (q % 8)) % 2 == 1 then return q
       else q = q - 1 end
     end
+  end
+
+  -- the first position from p on that is not marked
+  function C.unmarked(m, p)
+    local bits = m[3]
+    while p < #bits * 8 do
+      local i = floor(p / 8)
+      local byte = string.byte(bits, i + 1)
+      if byte == 255 then p = ((string.find(bits, '[^\255]', i + 1)) or #bits + 1) * 8 - 8
+      elseif floor(byte / 2 ^ (p % 8)) % 2 == 1 then p = p + 1
+      else return p end
+    end
+    return p
   end
 
   -- byte i (from 0) of these bits, with those of [p, to) on or off
@@ -187,6 +220,7 @@ function load_seconds()
   function C.set_marks(s, p, n, on)
     local m = C.marks(s)
     m[3], marks_changed[s] = with_range(m[3], p, n, on), true
+    if on == 0 and C.touch then C.touch(s) end
     if on == 1 and s > H.pre_until then H.pre_until, H.dirty = s, true end
   end
 
@@ -194,6 +228,7 @@ function load_seconds()
   function C.count_marks(s, kind, units)
     local m = C.marks(s)
     m[kind], marks_changed[s] = max(0, m[kind] + units), true
+    if units < 0 and C.touch then C.touch(s) end
   end
 
   function C.write_seconds()
@@ -203,24 +238,34 @@ function load_seconds()
       call('EXPIRE', key, C.record_ttl(s), 'GT')
       call('EXPIRE', key, C.record_ttl(s), 'NX')
     end
-    write(C.high_water)
+    C.write_numbers(C.high_water)
     for _, a in pairs(lane_used) do
-      if #a.order > 0 then
-        write(a)
-        if a.fresh or H.dirty then call('EXPIRE', a.key, C.life()) end
-      end
-    end
-    for s in pairs(holes_changed) do
-      call('ZREMRANGEBYSCORE', PREFIX .. 'holes', s, s)
-      for _, hole in ipairs(holes_seen[s]) do call('ZADD', PREFIX .. 'holes', s, spack('>I4I4I4', s, hole[1], hole[2])) end
-      call('EXPIRE', PREFIX .. 'holes', C.life())
+      C.write_numbers(a)
     end
     local changed = false
+    for s, members in pairs(holes_changed) do
+      for member, there in pairs(members) do
+        if there then call('ZADD', PREFIX .. 'holes', s, member) else call('ZREM', PREFIX .. 'holes', member) end
+        changed = true
+      end
+    end
+    -- what is over goes as more comes
+    if changed then
+      call('EXPIRE', PREFIX .. 'holes', C.life())
+      local over = call('ZRANGEBYSCORE', PREFIX .. 'holes', '-inf', now_s - 3600, 'LIMIT', 0, 32)
+      if #over > 0 then call('ZREM', PREFIX .. 'holes', unpack(over)) end
+    end
+    changed = false
     for s in pairs(marks_changed) do
       local m = marks_seen[s]
       call('HSET', PREFIX .. 'pre', s, spack('<I4I4', m[1], m[2]) .. m[3])
       changed = true
     end
-    if changed then call('EXPIRE', PREFIX .. 'pre', C.life()) end
+    if changed then
+      call('EXPIRE', PREFIX .. 'pre', C.life())
+      for _, s in ipairs(call('HRANDFIELD', PREFIX .. 'pre', 4)) do
+        if tonumber(s) < now_s - 3600 then call('HDEL', PREFIX .. 'pre', s) end
+      end
+    end
   end
 end

@@ -72,10 +72,20 @@ if known and #before + #this == 0 then
   end
 end
 
+-- the same of a lane's pages
+local function lane_row(i)
+  if not known then return string.rep('\0', SECONDS * 4) end
+  local key, p, o = PREFIX .. 'lu:' .. i .. ':' .. H.epoch .. ':', floor(first / PAGE), first % PAGE
+  local text = call('GETRANGE', key .. p, o * 4, (o + SECONDS) * 4 - 1)
+  text = text .. string.rep('\0', (min(SECONDS, PAGE - o)) * 4 - #text)
+  if o + SECONDS > PAGE then text = text .. call('GETRANGE', key .. p + 1, 0, (o + SECONDS - PAGE) * 4 - 1) end
+  return text .. string.rep('\0', SECONDS * 4 - #text)
+end
+
 local lanes = {}
 for name, i in pairs(lane_id) do
   local held = (lane_share[i] or 0) > 0
-  for _, v in ipairs({ name, lane_preempts[i] and 1 or 0, held and row(PREFIX .. 'lu:' .. i, 0, SECONDS) or '' }) do
+  for _, v in ipairs({ name, lane_preempts[i] and 1 or 0, held and lane_row(i) or '' }) do
     lanes[#lanes + 1] = v
   end
 end
