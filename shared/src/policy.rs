@@ -271,7 +271,7 @@ impl Policy {
         let jitter = self.jitter();
         let (most, given) = (self.most_jitter(), jitter.as_micros() as f64);
         if jitter > most {
-            let fits = (per_us / (per_us + given) * 10_000.0).floor() / 10_000.0;
+            let fits = self.headroom_for(jitter);
             return Err(InvalidPolicy::Jitter { given: jitter, headroom, most, fits });
         }
         let max_cost = self.largest_cost();
@@ -297,6 +297,13 @@ impl Policy {
     pub fn most_jitter(&self) -> Duration {
         let headroom = self.headroom.get();
         Duration::from_micros((self.per.as_micros() as f64 * (1.0 - headroom) / headroom) as u64)
+    }
+
+    /// The largest headroom that buys so much jitter; 0 when none does.
+    #[must_use]
+    pub fn headroom_for(&self, jitter: Duration) -> f64 {
+        let (per_us, jitter_us) = (self.per.as_micros() as f64, jitter.as_micros() as f64);
+        (per_us / (per_us + jitter_us) * 10_000.0).floor() / 10_000.0
     }
 
     /// What may vary between verdict and call: as it is set, else 0.6 of what the headroom buys, 50 ms at most.

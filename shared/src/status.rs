@@ -207,6 +207,8 @@ pub struct SendStatus {
     pub at: Option<Instant>,
     /// Until the slot; zero when it has passed.
     pub wait: Duration,
+    /// How long its call was held up between the instant that was claimed for it and its begin; `None` unless it was sent.
+    pub held_up: Option<Duration>,
     /// Its lane; `None` when the policy has it no longer.
     pub lane: Option<LaneName>,
     /// The receipt that stands, if any came.
@@ -328,8 +330,8 @@ fn read(items: &[Value]) -> Option<(BudgetStatus, Option<SendStatus>)> {
 }
 
 fn send(items: &[Value], budget: &BudgetStatus) -> Option<SendStatus> {
-    let ([state, seq, attempts, throttles, hops, cost, second, position, at, time, origin, called], rest) =
-        integers::<12>(items)?;
+    let ([state, seq, attempts, throttles, hops, cost, second, position, at, time, origin, called, held], rest) =
+        integers::<13>(items)?;
     let number = |n: i64| u32::try_from(n).ok();
     let state = SendState::from_code(state)?;
     let (at, second, origin) = (instant(at), number(second)?, number(origin)?);
@@ -364,6 +366,7 @@ fn send(items: &[Value], budget: &BudgetStatus) -> Option<SendStatus> {
         slot: (second, number(position)?),
         at,
         wait: Duration::from_micros(at.map_or(0, |at| at.as_micros().saturating_sub(budget.now.as_micros()))),
+        held_up: (state == SendState::Sent).then_some(Duration::from_millis(u64::try_from(held).ok()?)),
         lane: String::from_utf8(lane.clone()).ok().and_then(|name| LaneName::new(name).ok()),
         receipt,
         history,

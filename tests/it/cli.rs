@@ -581,8 +581,8 @@ async fn plan_tells_what_a_burst_will_take() {
         "messages held  180 = ",
         "environments  22, ",
         "SQS requests  3000 = 1000 send + 0 hop + 1000 receive + 1000 delete",
-        "grace  124.0 ms",
-        "costs  up to 11 units fit beside others",
+        "jitter  50.0 ms",
+        "costs  up to 8 units fit beside others",
     ] {
         assert!(ran.stdout.contains(row), "{row:?} in {}", ran.stdout);
     }

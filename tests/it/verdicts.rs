@@ -475,6 +475,7 @@ async fn a_throttle_rests_the_budget_once_for_all_late_replies() {
                 cooldown: Some(Cooldown { rest: hint, scope: Scope::Account }),
                 // all calls began before the first reply
                 elapsed: Duration::from_micros(now - start + 1),
+                held_up: Duration::ZERO,
             };
             match sendslot_shared::settle::settle(&bench.store, report).await.unwrap() {
                 Action::PutBack(slot) => slots.push(slot.at.as_micros()),

@@ -18,7 +18,9 @@ local LAYOUT = 1
 -- units of each of its places.
 -- Its origin (when it was booked and which rule bound it) stands in nonce while booked, in issuer when claimed or sent, in
 -- nonce when ended otherwise: (seconds from the booking to the slot * 128 + hundredths of the booking) * 16 + rule.
-local RECORD, RECORD_BYTES = '<BBBBHHI3I4I3I4I6I4I4c8', 44
+-- The nonce of one that was sent: ms from the call's begin to the report, + HELD * ms that the call was held up before (1022 at
+-- most); or HELD * 1023 + seconds, of a report that came after 70 minutes and more.
+local RECORD, RECORD_BYTES, HELD = '<BBBBHHI3I4I3I4I6I4I4c8', 44, 4194304
 -- A send that is late by no more goes at its turn (us): see at_slot in claim_general.lua.
 local PATIENCE = 250000
 local SEQ_MAX, HINTS_MAX, HINT_TTL = 65535, 32, 1300000

@@ -21,6 +21,19 @@ local function load_record()
     return r.nonce
   end
 
+  -- What the nonce of a sent send says: ms from the call's begin to the report, and ms that the call was held up; and back.
+  function C.call_of(n)
+    local held = floor(n / HELD)
+    if held == 1023 then return n % HELD * 1000, 0 end
+    return n % HELD, held
+  end
+
+  function C.of_call(elapsed, held)
+    local ms = floor(max(0, elapsed) / 1000)
+    if ms >= HELD then return 1023 * HELD + min(HELD - 1, floor(ms / 1000)) end
+    return ms + HELD * min(1022, floor(held / 1000))
+  end
+
   -- anew: with a new time to live, past its slot; else the old one is kept
   function C.store(key, r, anew)
     local state = r.state + (r.run and RUN or 0) + (r.own and OWN or 0) + (r.under and UNDER or 0)

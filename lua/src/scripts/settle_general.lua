@@ -3,7 +3,7 @@ local has_policy = C.begin()
 load_record()
 local rec = C.fetch(record)
 local recipient, lane, report_flags = nil, 0, 0
-if has_policy then recipient, lane, report_flags = C.details(extended, ARGV[1], 58) end
+if has_policy then recipient, lane, report_flags = C.details(extended, ARGV[1], 62) end
 if recipient then load_rules() end
 lane = lane or 0
 local function action(code, wait, rseq, attempts, reason)
@@ -32,7 +32,7 @@ end
 -- One cooldown for all late replies: a call that began before the last one was set does not extend it.
 local function cool_down()
   if report_flags % 2 == 1 then
-    recipient = string.sub(ARGV[1], 59, 66)
+    recipient = string.sub(ARGV[1], 63, 70)
     load_rules()
     if C.recipient_of(recipient)[1] <= now then C.cool_recipient(recipient, now + cooldown) end
   elseif now - elapsed >= H.cool_set then
@@ -67,7 +67,7 @@ local function sent()
     C.give_back(rec, C.places_in(rec.tail, rec.second, rec.position, rec.cost), recipient)
     C.finish()
   end
-  r.issuer, r.state, r.time, r.nonce = C.origin(r), SENT, floor(now / 1000), min(4294967295, floor(elapsed / 1000))
+  r.issuer, r.state, r.time, r.nonce = C.origin(r), SENT, floor(now / 1000), C.of_call(elapsed, held)
   r.tail = ''
   if rec then C.store(KEYS[3], r)
   elseif has_policy then C.store(KEYS[3], r, true)
@@ -79,8 +79,8 @@ local endings = { 'throttled', 'unavailable', 'unknown', 'rejected' }
 if outcome == 0 then
   if rec and rec.state == SENT then
     -- told once more; or a second call of the send, which began after the first one's lease: that is more than 4 s later
-    local called = min(4294967295, max(0, floor(elapsed / 1000)))
-    if math.abs(floor(now / 1000) - called - (rec.time - rec.nonce)) >= 4000 then
+    local called = C.of_call(elapsed, held)
+    if math.abs(floor(now / 1000) - C.call_of(called) - (rec.time - C.call_of(rec.nonce))) >= 4000 then
       audit(cost, elapsed)
       rec.time, rec.nonce = floor(now / 1000), called
       C.store(KEYS[3], rec)

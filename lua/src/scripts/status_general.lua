@@ -23,10 +23,12 @@ if record then
   load_record()
   local r, at = C.fetch(record), 0
   if known and r.epoch == H.epoch then at = C.instant(r.second, r.position) end
+  local called, held = 0, 0
+  if r.state == SENT then called, held = C.call_of(r.nonce) end
   local lane = r.lane == 0 and 'default' or ''
   for name, i in pairs(lane_id) do if i == r.lane then lane = name end end
   for _, v in ipairs({ r.state, r.seq, r.attempts, r.throttles, r.hops, r.cost, r.second, r.position, at, r.time, C.origin(r),
-    r.state == SENT and r.nonce or 0, lane,
+    called, held, lane,
     call('GET', PREFIX .. 'd:' .. string.sub(KEYS[3], #PREFIX + 3)) or '' }) do answer[#answer + 1] = v end
   for _, move in ipairs(call('LRANGE', PREFIX .. 'h:' .. string.sub(KEYS[3], #PREFIX + 3), 0, -1)) do answer[#answer + 1] = move end
 end

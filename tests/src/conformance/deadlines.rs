@@ -102,7 +102,7 @@ pub async fn a_deadline_holds_when_a_send_is_booked_again<E: Engine>(engine: &E)
     assert_send(claim_on_time(engine, &copies[1], 2).await);
     let cooldown = Some(Cooldown { rest: Duration::from_secs(1), scope: Scope::Account });
     let (delay, elapsed, ending) = (Duration::ZERO, Duration::ZERO, Ending::Throttled);
-    let report = Report { envelope: &copies[1], nonce: 2, ending, delay, cooldown, elapsed };
+    let report = Report { envelope: &copies[1], nonce: 2, ending, delay, cooldown, elapsed, held_up: Duration::ZERO };
     let reason = DeadReason::ExpiredCooldown;
     assert_eq!(engine.report(report).await, Action::Dead { reason, attempts: 0 });
     let verdict = claim_on_time(engine, &copies[2], 3).await;

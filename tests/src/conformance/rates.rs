@@ -100,7 +100,8 @@ async fn throttle<E: Engine>(engine: &E, id: &str, now: u64, ago: Duration) {
     assert_send(engine.verdict(&copy, 1).await);
     engine.set_clock(now).await;
     let (delay, ending) = (Duration::from_secs(3000), Ending::Throttled);
-    let report = Report { envelope: &copy, nonce: 1, ending, delay, cooldown: None, elapsed: ago };
+    let report =
+        Report { envelope: &copy, nonce: 1, ending, delay, cooldown: None, elapsed: ago, held_up: Duration::ZERO };
     assert!(matches!(engine.report(report).await, Action::PutBack(_)));
 }
 

@@ -9,7 +9,9 @@ async fn throttle<E: Engine>(engine: &E, copy: &Envelope, nonce: u32, rest_s: u6
     let rest = Duration::from_secs(rest_s);
     let cooldown = (rest_s > 0).then_some(Cooldown { rest, scope: Scope::Account });
     let (delay, elapsed, ending) = (Duration::ZERO, Duration::ZERO, Ending::Throttled);
-    let action = engine.report(Report { envelope: copy, nonce, ending, delay, cooldown, elapsed }).await;
+    let action = engine
+        .report(Report { envelope: copy, nonce, ending, delay, cooldown, elapsed, held_up: Duration::ZERO })
+        .await;
     assert!(matches!(action, Action::PutBack(_)), "{action:?}");
     engine.send(&copy.draft).await.expect("a record").slot
 }
