@@ -121,6 +121,8 @@ pub enum MoveReason {
     LeaseEnded,
     /// A more urgent send, or one that was booked again, took its place.
     Displaced,
+    /// The rate was raised, and there was an earlier place.
+    Raised,
     /// A quota's window was used up.
     Quota,
     /// Another send to its recipient had just left.
@@ -150,6 +152,7 @@ impl MoveReason {
             Self::Capacity => "capacity",
             Self::LeaseEnded => "lease_ended",
             Self::Displaced => "displaced",
+            Self::Raised => "raised",
             Self::Quota => "quota",
             Self::Spacing => "spacing",
             Self::Throttled => "throttled",
@@ -171,6 +174,7 @@ impl MoveReason {
             23 => Self::Capacity,
             24 => Self::LeaseEnded,
             25 => Self::Displaced,
+            26 => Self::Raised,
             27 => Self::Quota,
             29 => Self::Spacing,
             31 => Self::Throttled,

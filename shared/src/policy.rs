@@ -487,12 +487,12 @@ impl Policy {
         [self.header(compiled), lanes, quotas, segments]
     }
 
-    /// The layout `HEADER` of header.lua, 220 bytes.
+    /// The layout `HEADER` of header.lua, 224 bytes.
     fn header(&self, compiled: &Compiled) -> Vec<u8> {
         let us = |value: Duration| u32::try_from(value.as_micros()).unwrap_or(u32::MAX);
         let s = |value: Duration| u32::try_from(value.as_secs()).unwrap_or(u32::MAX);
         let Compiled { num, den, guard, .. } = *compiled;
-        let mut out = Vec::with_capacity(220);
+        let mut out = Vec::with_capacity(224);
         u32s(&mut out, &[0, 0, num, den, 0, us(compiled.jitter)]);
         f64s(&mut out, &[0.0, 0.0, guard.gap, guard.slack]);
         u32s(&mut out, &[us(self.lead)]);
@@ -509,6 +509,7 @@ impl Policy {
         f64s(&mut out, &[0.0, 0.0, 0.0, 0.0, spacing_us]);
         u32s(&mut out, &[0, num, den]);
         f64s(&mut out, &[0.0, 0.0, 0.0]);
+        u32s(&mut out, &[0]);
         out
     }
 
@@ -654,6 +655,6 @@ mod tests {
     #[test]
     fn the_header_has_the_layout_of_the_scripts() {
         let p = policy(100, 0.95);
-        assert_eq!(p.header(&p.compile().unwrap()).len(), 220);
+        assert_eq!(p.header(&p.compile().unwrap()).len(), 224);
     }
 }

@@ -8,7 +8,7 @@ use redis::Value;
 use crate::id::{BudgetName, LaneName};
 use crate::keys;
 use crate::reply;
-use crate::reserve::{BoundBy, micros};
+use crate::reserve::{BoundBy, Paused, micros};
 use crate::store::{Call, Store, StoreError};
 use crate::time::Instant;
 
@@ -38,6 +38,8 @@ pub struct Quote {
     pub last: Option<Instant>,
     /// What bounds the last.
     pub bound_by: BoundBy,
+    /// The budget is paused. Without an end all instants are as if it went on now.
+    pub paused: Option<Paused>,
     /// How many leave in each hour of UTC, by its start; hours without any are left out.
     pub hours: Vec<(Instant, u32)>,
     /// Why not all get one.
@@ -84,6 +86,7 @@ struct Part {
     first: u64,
     last: u64,
     bound_by: BoundBy,
+    paused: Option<Paused>,
     rest: Vec<u8>,
     hours: Vec<(u64, u32)>,
 }
@@ -122,6 +125,7 @@ pub async fn quote(store: &Store, budget: &BudgetName, question: &QuoteRequest) 
             first: None,
             last: None,
             bound_by: part.bound_by,
+            paused: part.paused,
             hours: vec![],
             stopped: None,
         });
@@ -168,6 +172,12 @@ fn part(items: &[Value]) -> Option<Part> {
     let number = |item: &Value| u64::try_from(reply::integer(item)?).ok();
     let count = |item: &Value| u32::try_from(reply::integer(item)?).ok();
     let Value::BulkString(rest) = rest else { return None };
+    let rule = reply::integer(rule)?;
+    let paused = match rule {
+        8 => Some(Paused::Until),
+        9 => Some(Paused::Open),
+        _ => None,
+    };
     let hours = hours.chunks(2).map(|pair| match pair {
         [hour, n] => Some((number(hour)?, count(n)?)),
         _ => None,
@@ -178,7 +188,8 @@ fn part(items: &[Value]) -> Option<Part> {
         placed: count(placed)?,
         first: number(first)?,
         last: number(last)?,
-        bound_by: BoundBy::from_code(u8::try_from(reply::integer(rule)?).ok()?)?,
+        bound_by: if paused.is_some() { BoundBy::Pause } else { BoundBy::from_code(u8::try_from(rule).ok()?)? },
+        paused,
         rest: rest.clone(),
         hours: hours.collect::<Option<_>>()?,
     })

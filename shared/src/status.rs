@@ -203,8 +203,11 @@ pub struct SendStatus {
     pub cost: u32,
     /// Second and position of its slot.
     pub slot: (u32, u32),
-    /// The slot's instant; `None` when the booking is void.
+    /// When it leaves, as it stands now; `None` when the booking is void, or the budget is paused without an end.
     pub at: Option<Instant>,
+    /// Its slot is at that instant. False: it will move at its claim (the rate was lowered, a cooldown came, another send took its
+    /// place), to about there.
+    pub stands: bool,
     /// Until the slot; zero when it has passed.
     pub wait: Duration,
     /// How long its call was held up between the instant that was claimed for it and its begin; `None` unless it was sent.
@@ -330,8 +333,8 @@ fn read(items: &[Value]) -> Option<(BudgetStatus, Option<SendStatus>)> {
 }
 
 fn send(items: &[Value], budget: &BudgetStatus) -> Option<SendStatus> {
-    let ([state, seq, attempts, throttles, hops, cost, second, position, at, time, origin, called, held], rest) =
-        integers::<13>(items)?;
+    let ([state, seq, attempts, throttles, hops, cost, second, position, at, stands, time, origin, called, held], rest) =
+        integers::<14>(items)?;
     let number = |n: i64| u32::try_from(n).ok();
     let state = SendState::from_code(state)?;
     let (at, second, origin) = (instant(at), number(second)?, number(origin)?);
@@ -365,6 +368,7 @@ fn send(items: &[Value], budget: &BudgetStatus) -> Option<SendStatus> {
         cost: number(cost)?,
         slot: (second, number(position)?),
         at,
+        stands: stands == 1,
         wait: Duration::from_micros(at.map_or(0, |at| at.as_micros().saturating_sub(budget.now.as_micros()))),
         held_up: (state == SendState::Sent).then_some(Duration::from_millis(u64::try_from(held).ok()?)),
         lane: String::from_utf8(lane.clone()).ok().and_then(|name| LaneName::new(name).ok()),

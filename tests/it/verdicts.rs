@@ -291,6 +291,11 @@ async fn another_content_under_the_same_id_is_a_conflict() {
         assert_eq!(bench.verdict(&other, 1).await, dead(DeadReason::Conflict, 0));
         go_to_slot(&bench, &copy).await;
         assert_send(bench.verdict(&copy, 2).await, 1);
+        // also of one that has ended: an accepted payload never goes without a trace
+        assert_eq!(bench.settle(&copy, 2, Ending::Sent).await, Action::Acknowledge);
+        let unbooked = Envelope { seq: 0, tag: 9, at: None, ..other };
+        assert_eq!(bench.verdict(&unbooked, 3).await, dead(DeadReason::Conflict, 1));
+        assert_eq!(bench.verdict(&copy, 4).await, Verdict::Done);
     })
     .await;
 }
@@ -676,6 +681,28 @@ async fn the_reply_carries_the_clock_and_not_the_callers() {
         bench.policy(&per_second(100, 0.9)).await;
         let copy = bench.copy(&draft("m")).await;
         assert_eq!(bench.claim(&copy, 1).await.now, Instant::from_micros(START));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn raising_the_time_that_ends_are_remembered_sends_nothing_twice() {
+    on_each_redis(async |bench: Bench| {
+        let short = Policy { dedup_ttl: Duration::from_secs(3600), ..per_second(100, 0.9) };
+        let copy = booked_at_slot(&bench, short.clone()).await;
+        assert_send(bench.verdict(&copy, 1).await, 1);
+        assert_eq!(bench.settle(&copy, 1, Ending::Sent).await, Action::Acknowledge);
+        // its record ended by the shorter time, and then the time is raised, twice
+        let _: i64 = bench.command(redis::cmd("DEL").arg("s{b}r:m")).await;
+        bench.set_clock(copy.at.unwrap().as_micros() + 7_200 * SECOND).await;
+        for days in [7, 14] {
+            bench.policy(&Policy { dedup_ttl: Duration::from_secs(days * 86_400), ..short.clone() }).await;
+        }
+        assert_eq!(bench.verdict(&copy, 2).await, dead(DeadReason::UnknownHistory, 0));
+        // one whose slot is less than an hour ago was never sent: its record would be there
+        let at = Some(Instant::from_micros(copy.at.unwrap().as_micros() + 5_000 * SECOND));
+        let other = Envelope { draft: draft("other"), at, ..copy.clone() };
+        assert!(matches!(bench.verdict(&other, 3).await, Verdict::PutBack { why: PutBack::Rebooked(MoveReason::Lost), .. }));
     })
     .await;
 }

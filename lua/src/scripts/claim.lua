@@ -18,7 +18,7 @@
 --     5 reissue (until the record's slot), 6 hop (until the slot), 7 rebooked (until the new slot), 8 hold (no policy)
 --   reason (dead): 1 conflict, 2 failed before, 3 expired, 4 unknown outcome, 5 unknown history, 6 attempts, 7 cost,
 --     8 too far, 10 expired since it was displaced, 11 since a cooldown came, 12 since it was late; (rebooked, and wait after a re-booking): 20 lost, 21 cooldown, 22 missed, 23 capacity, 24 lease ended,
---     25 displaced, 27 quota, 29 spacing; (hop): 28 paused
+--     25 displaced, 26 the rate was raised, 27 quota, 29 spacing; (hop): 28 paused
 local seq, tag, nonce, digest, extended, cost, copy_at, not_before, deadline, lease_ms = sunpack('<I4I4I4c8BI4dddI4', ARGV[1])
 local record = call('GET', KEYS[3])
 local header = call('GETRANGE', CAL, 0, 63)

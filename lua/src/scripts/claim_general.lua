@@ -160,11 +160,21 @@ local function wait_for_the_end_of_the_pause(at)
   return hop(trip, 28)
 end
 
+-- After the rate was raised: whether there is an earlier place for it by now, by half a second at least.
+local function earlier_than(at)
+  load_book()
+  local start, rule = from_now()
+  if at - start < SECOND / 2 then return false end
+  local s, _, found = C.look_up(rec.lane, rec.cost, start, rule, rec.second - C.second_of(start), recipient, false)
+  return s and found < at - SECOND / 2
+end
+
 -- The record's slot: where it stands, and what is said at it.
 function due()
   local at = C.instant(rec.second, rec.position)
   -- what moved its instant behind its deadline: an earlier place, or none
   if deadline > 0 and max(at, H.rest) > deadline and H.frozen == 0 then return rebook(H.lag > 0 and 21 or 23, true) end
+  if rec.second <= H.pull_until and H.rest <= now and earlier_than(at) then return rebook(26, true) end
   local opens = max(at, H.rest)                     -- while the calendar stands still nothing leaves
   if H.paused > now and (H.frozen > 0 or opens - now > H.lead + SECOND) then return wait_for_the_end_of_the_pause(at) end
   if opens - now > H.lead + SECOND then return hop(opens - now) end
@@ -223,7 +233,9 @@ end
 local function missing()
   if not has_policy then return verdict(8, 0, seq, 0) end
   if deadline > 0 and now > deadline then return end_as(EXPIRED, 3) end
-  if copy_at > 0 and now - copy_at > H.dedup * SECOND then return end_as(UNKNOWN, 5) end
+  local kept, before = H.dedup, call('HMGET', POLICY, 'dedup_before', 'dedup_before_until')
+  if tonumber(before[2] or 0) * SECOND > now then kept = min(kept, tonumber(before[1])) end
+  if copy_at > 0 and now - copy_at > kept * SECOND then return end_as(UNKNOWN, 5) end
   -- A booked copy without a record in a calendar younger than `per`: all was lost, the policy too, and was set again. What
   -- was just sent is unknown, as in new_calendar.
   local age = (floor(now / 1000) + 1 - H.epoch) % 4294967295

@@ -12,7 +12,8 @@
 -- Returns: {code, now, placed, first, last, rule, rest, hour 1, placed 1, hour 2, …}
 --   code 0 all placed, 1 ask again for the others, with rest, 2 the others are too far, 3 the others are full (longer than the lane's
 --     longest wait), 4 cost too large (placed: the largest cost allowed), 5 unknown lane, 6 no policy; first, last: instants of
---     these sends, us since 1970, 0: none; rule that bound the last one (RULES in book.lua); rest: where this part stopped (REST in
+--     these sends, us since 1970, 0: none; rule that bound the last one (RULES in book.lua; 8 the
+--     budget is paused, 9 without an end: the instants are as if it went on now); rest: where this part stopped (REST in
 --     quote_general.lua); hour: its start, s since 1970, with the sends that leave in it
 local count, cost, not_before = sunpack('<I4I4d', ARGV[1])
 local rest, to_lane = ARGV[3], ARGV[2]

@@ -99,6 +99,7 @@ until code == 0 or C.work >= WORK
 local s, p = C.passed(lane, units, false)
 taken = s > 0 and C.instant(s, p) or 0              -- behind a second's last position: in the next one
 s = C.second_of(taken)
+if H.paused > now then bound = H.frozen > 0 and 9 or 8 end
 local answer = { code, now, placed, first, last, bound,
   spack(REST, began, C.looked_from, from, C.looked_rule, taken, C.skipped(from, began), marks_of[s] or 0, marks_of[s + 1] or 0) }
 for i, q in ipairs(C.quotas) do

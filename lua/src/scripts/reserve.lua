@@ -19,7 +19,8 @@
 --     (other digest), 3 in progress (claimed), 4 already sent, 5 cancelled, 6 failed, 7 expired, 8 unknown, 9 past the
 --     deadline (wait: until the slot it would get), 10 too far (wait: until that slot), 11 cost too large (position: the
 --     largest cost allowed), 12 unknown lane, 13 spacing needs a recipient, 14 full, its lane or its recipient (wait: until it may be
---     offered again)
+--     offered again), 15 booked while the budget is paused, 16 while it is paused without an end (wait: as if it went on now), 17 and 18:
+--     such a booking that stands
 local n = #ARGV
 local out, i, records = { now, 0 }, 1
 

@@ -9,6 +9,8 @@ C.parts = 'more'
 local soonest, soonest_rule = now + H.transit, 0
 if max(H.cool, H.rest) > soonest then soonest, soonest_rule = max(H.cool, H.rest), 3 end
 local cells, streaks, spaced = {}, {}, H.spacing > 0
+-- what is booked while the budget is paused: with an end, or without
+local paused_code = H.paused > now and (H.frozen > 0 and 16 or 15) or nil
 local answer, book, reserve_known, hand_over, begin_streak, go_on
 local function make_bookings()
   -- a recipient may have so many sends waiting
@@ -44,7 +46,7 @@ local function make_bookings()
     if place or recipient then record = record .. C.tail_of(place, recipient) end
     call('SET', key, record, 'EX', C.record_ttl(s))
     if why then C.remember(key, why, bound, r.epoch == H.epoch and C.instant(r.second, r.position) or 0, at, r) end
-    return answer(bound * 32, seq, s, p, at - now), place
+    return answer(paused_code or bound * 32, seq, s, p, at - now), place
   end
 
   function reserve_known(key, record, send_flags, digest, cost, not_before, deadline, recipient, lane)
@@ -57,7 +59,7 @@ local function make_bookings()
       return book(key, r.seq + 1, lane, 0, 0, 0, digest, cost, not_before, deadline, recipient, 41, r)
     end
     if r.state ~= BOOKED then return answer(codes[r.state], r.seq, r.second, r.position, 0) end
-    if stands(r) then return answer(1, r.seq, r.second, r.position, C.instant(r.second, r.position) - now) end
+    if stands(r) then return answer(paused_code and paused_code + 2 or 1, r.seq, r.second, r.position, C.instant(r.second, r.position) - now) end
     if r.epoch == H.epoch then C.give_back(r, nil, recipient) end
     local again = book(key, r.seq + 1, lane, r.attempts, r.throttles, r.hops, digest, cost, not_before, deadline, recipient, 40, r)
     if r.epoch == H.epoch and (not again or string.byte(again) % 32 ~= 0) then C.charge(r.cost, r.second, r.position, recipient) end
@@ -100,6 +102,7 @@ local function make_bookings()
     end
     c.high, c.known, c.left, c.held = high, high, {}, 0
     for lane, units in pairs(C.holding(s)) do
+      if lane_preempts[lane] then units = 0 end
       local left = max(0, min(units, c.room) - C.used_by(lane, s))
       c.left[lane], c.held = left, c.held + left
     end
@@ -112,7 +115,7 @@ local function make_bookings()
     streak.cell = c
     streak.head = spack('<BBBBHHI3I4', BOOKED, lane, 0, 0, 1, 0, cost, c.s)
     streak.tail = spack('<I4I6I4I4', H.epoch, 0, (c.s - now_s) * 2048 + hundredths + streak.rule, 0)
-    streak.answer = spack('<BI4I4', streak.rule * 32, 1, c.s)
+    streak.answer = spack('<BI4I4', paused_code or streak.rule * 32, 1, c.s)
   end
 
   local function new_streak(lane, cost, start, c, rule)
@@ -141,7 +144,7 @@ local function make_bookings()
   -- Begins a streak behind a send that was just booked, when it was booked simply.
   function begin_streak(lane, cost, start, booked, place)
     local code, _, s = sunpack('<BI4I4', booked)
-    if code % 32 ~= 0 then return end
+    if code ~= paused_code and code % 32 ~= 0 then return end
     if code == 7 * 32 or place or not streaky(lane, cost) then cells, streaks = {}, {}; return end
     if C.personal and not cells[s] then return end
     local c = cell(s)

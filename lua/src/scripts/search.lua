@@ -181,7 +181,7 @@ local function load_search()
       if s * SECOND + C.lag_at(s) >= before then return nil end
       if s > known.s then known.s, known.q = s, 0 end
       local room, high, m = C.grid(s), C.get(C.high_water, s), C.marks(s)
-      local own, held = C.holding(s)
+      local own, _, held = C.holding(s)
       local tenth = room >= 10 and floor(room / 10) or (room > 0 and s % ceil(10 / room) == 0 and 1 or 0)
       C.work = C.work + 4
       if m[1] + m[2] + units <= room - held + (own[lane] or 0) and (not again or m[2] + units <= tenth) then

@@ -74,18 +74,20 @@ function load_seconds()
     return last
   end
 
-  -- whole units of each second that a lane holds at the rate of second s, by lane; and their sum
-  local held_num, held_den, held_units, held_sum
+  -- Whole units of each second that a lane holds at the rate of second s, by lane; the sum of those that are kept free for their
+  -- lane, and of all. A lane that preempts needs none kept free: it takes them over, and until then nobody goes without.
+  local held_num, held_den, held_units, kept_sum, held_sum
   function C.holding(s)
     local n, d = C.rate_at(s)
     if n ~= held_num or d ~= held_den then
-      held_num, held_den, held_units, held_sum = n, d, {}, 0
+      held_num, held_den, held_units, kept_sum, held_sum = n, d, {}, 0, 0
       for _, lane in ipairs(reserving) do
         held_units[lane] = floor(lane_share[lane] * floor(n / d) / 10000)
         held_sum = held_sum + held_units[lane]
+        if not lane_preempts[lane] then kept_sum = kept_sum + held_units[lane] end
       end
     end
-    return held_units, held_sum
+    return held_units, kept_sum, held_sum
   end
 
   -- units of second s that other lanes still have a claim on; of a partly elapsed one only their share of what is left
@@ -93,7 +95,7 @@ function load_seconds()
     if #reserving == 0 then return 0 end
     local units, held = C.holding(s), 0
     for _, other in ipairs(reserving) do
-      if other ~= lane then
+      if other ~= lane and not lane_preempts[other] then
         local left = min(units[other], room) - C.get(used(other), s)
         if elapsed > 0 then left = min(left, ceil(units[other] * (room - elapsed) / room)) end
         if left > 0 then held = held + left end

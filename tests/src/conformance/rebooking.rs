@@ -104,3 +104,26 @@ pub async fn missed_sends_do_not_wait_for_the_whole_backlog<E: Engine>(engine: &
         assert!(delay < 2 * SECOND, "m{i} left {delay} us behind its slot");
     }
 }
+
+/// No worker for a minute: the calendar stands still meanwhile, and all leave in their order, none moved.
+pub async fn an_outage_of_all_workers_keeps_the_order<E: Engine>(engine: &E) {
+    engine.set_policy(&eighty()).await;
+    let copies = engine.copies(&drafts("m", 8_000)).await;
+    let mut crew = Crew::new(engine, START);
+    crew.take(copies[..80].iter().cloned());
+    crew.work(START + SECOND + 249_000).await;
+    // the first to ask is one in the middle
+    let back = START + 61 * SECOND;
+    crew.put(back, copies[3_000].clone(), 1);
+    crew.now = back;
+    for copy in copies[80..3_000].iter().chain(&copies[3_001..]) {
+        crew.put(slot_of(copy).max(back + 1), copy.clone(), fresh_tag());
+    }
+    crew.finish().await;
+    crew.assert_sound();
+    assert_eq!(crew.sent.len(), 8_000);
+    assert!(crew.moves.len() < 80, "{} moves", crew.moves.len());
+    let order: Vec<u64> = copies.iter().map(|c| crew.left(c.draft.id.as_str())).collect();
+    let late = order.iter().zip(&copies).map(|(at, c)| at - slot_of(c));
+    assert!(late.skip(80).all(|us| us < 61 * SECOND), "nobody waits longer than the outage");
+}
