@@ -668,7 +668,6 @@ mod tests {
         let good = || input(100, 0.8, 100);
         for (bad, words) in [
             (input(0, 0.8, 1), "at least 1 unit"),
-            (input(100, 0.99, 1), "the largest that works here is 0.9881"),
             (PlanInput { burst: 0, ..good() }, "burst of 0"),
             (PlanInput { cost: 0, ..good() }, "cost 0"),
             (PlanInput { cost: 101, ..good() }, "above 100 units"),

@@ -640,7 +640,7 @@ async fn plan_tells_what_it_costs_and_what_would_cost_less() {
 async fn plan_refuses_what_cannot_work_and_says_what_would() {
     let bad: [(&str, &[&str]); 7] = [
         ("--burst 0 --limit 100", &["burst of 0", "at least 1"]),
-        ("--burst 10 --limit 100 --headroom 0.99", &["headroom 0.99", "0.9881"]),
+        ("--burst 10 --limit 100 --headroom 1.01", &["headroom 1.01", "at most 1"]),
         ("--burst 10 --limit 100 --units 101", &["above 100 units", "split"]),
         ("--burst 10 --limit 0", &["limit 0", "at least 1"]),
         ("--burst 10 --limit 100 --batch-size 100", &["batch size of 100", "at least 1 s"]),
