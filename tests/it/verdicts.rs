@@ -702,7 +702,10 @@ async fn raising_the_time_that_ends_are_remembered_sends_nothing_twice() {
         // one whose slot is less than an hour ago was never sent: its record would be there
         let at = Some(Instant::from_micros(copy.at.unwrap().as_micros() + 5_000 * SECOND));
         let other = Envelope { draft: draft("other"), at, ..copy.clone() };
-        assert!(matches!(bench.verdict(&other, 3).await, Verdict::PutBack { why: PutBack::Rebooked(MoveReason::Lost), .. }));
+        assert!(matches!(
+            bench.verdict(&other, 3).await,
+            Verdict::PutBack { why: PutBack::Rebooked(MoveReason::Lost), .. }
+        ));
     })
     .await;
 }

@@ -179,7 +179,11 @@ pub async fn a_raised_rate_lets_what_wakes_up_leave_earlier<E: Engine>(engine: &
     crew.assert_sound();
     assert_eq!(crew.sent.len(), 159);
     let last = crew.sent.iter().map(|(at, ..)| *at).max().expect("a send");
-    assert!(last < slot_of(&copies[479]) - 2 * SECOND, "{} us before its slot", slot_of(&copies[479]).saturating_sub(last));
+    assert!(
+        last < slot_of(&copies[479]) - 2 * SECOND,
+        "{} us before its slot",
+        slot_of(&copies[479]).saturating_sub(last)
+    );
     assert!(most_in_window(left(&crew), SECOND) <= 100);
 }
 

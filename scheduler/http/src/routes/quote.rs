@@ -111,7 +111,12 @@ pub(crate) async fn quote(
         paused: quote.paused.is_some(),
         lasts_s: quote.lasts().as_secs_f64(),
         bound_by: quote.last.map(|_| quote.bound_by.as_str()),
-        hours: quote.hours.iter().filter(|_| known).map(|(hour, sends)| HourView { hour: show(*hour), sends: *sends }).collect(),
+        hours: quote
+            .hours
+            .iter()
+            .filter(|_| known)
+            .map(|(hour, sends)| HourView { hour: show(*hour), sends: *sends })
+            .collect(),
         not_placed: request.sends - quote.placed,
         stopped: quote.stopped.map(|why| match why {
             Stopped::TooFar => "too_far",
