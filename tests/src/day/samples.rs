@@ -106,7 +106,8 @@ impl World {
     /// The calendar's base, and all that a booking writes.
     async fn traces(&mut self, send: usize, draft: &Draft) -> Result<(Vec<u8>, Vec<Value>)> {
         let prefix = format!("s{{{}}}", self.budget);
-        let head: Vec<u8> = redis::cmd("GETRANGE").arg(prefix.clone() + "cal").arg(4).arg(7).query_async(&mut self.redis).await?;
+        let head: Vec<u8> =
+            redis::cmd("GETRANGE").arg(prefix.clone() + "cal").arg(4).arg(7).query_async(&mut self.redis).await?;
         let epoch = head.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
         let page = self.now / 1_000_000 / 4096;
         let mut pipe = redis::pipe();
