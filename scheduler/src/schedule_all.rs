@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
 
 use futures_util::future::join_all;
 use futures_util::{Stream, StreamExt as _, stream};
@@ -7,29 +8,38 @@ use sendslot_shared::message::{Draft, Message};
 use sendslot_shared::queue;
 use sendslot_shared::reserve::{Booking, Refusal};
 use sendslot_shared::store::StoreError;
+use tokio::sync::Mutex;
 
 use crate::count::Offer;
 use crate::{Booked, ScheduleError, Scheduled, Scheduler};
 
-/// Messages that are booked in one call, and calls in flight: at most CHUNK x CHUNKS messages are in memory.
+/// Messages that go together, and how many times so many at once: at most CHUNK x CHUNKS messages are in memory.
 const CHUNK: usize = 100;
 const CHUNKS: usize = 6;
 
+/// Messages that are booked in one call. Redis runs what a connection has written before it serves others: one such call at a time keeps
+/// it 1 ms, also with lanes, quotas and spacing, while six of 100 kept it 16 ms.
+const BOOKED_AT_ONCE: usize = 50;
+
 type Outcome = Result<Scheduled, ScheduleError>;
+
+/// By budget, so that a node of a cluster that hangs holds up no other budgets.
+type Turns = Arc<std::sync::Mutex<BTreeMap<BudgetName, Arc<Mutex<()>>>>>;
 
 pub(crate) fn schedule_all<S>(scheduler: Scheduler, messages: S) -> impl Stream<Item = Outcome> + use<S>
 where
     S: Stream<Item = Message>,
 {
+    let turns = Turns::default();
     messages
         .ready_chunks(CHUNK)
-        .map(move |chunk| schedule_chunk(scheduler.clone(), chunk))
+        .map(move |chunk| schedule_chunk(scheduler.clone(), chunk, turns.clone()))
         .buffered(CHUNKS)
         .flat_map(stream::iter)
 }
 
 /// One chunk: checked, booked per budget, enqueued in batches side by side. Results stand at their messages' places.
-async fn schedule_chunk(scheduler: Scheduler, chunk: Vec<Message>) -> Vec<Outcome> {
+async fn schedule_chunk(scheduler: Scheduler, chunk: Vec<Message>, turns: Turns) -> Vec<Outcome> {
     let mut results: Vec<Option<Outcome>> = chunk.iter().map(|_| None).collect();
     let mut budgets: BTreeMap<BudgetName, Vec<(usize, Draft)>> = BTreeMap::new();
     let mut offers: BTreeMap<usize, Offer> = BTreeMap::new();
@@ -42,7 +52,8 @@ async fn schedule_chunk(scheduler: Scheduler, chunk: Vec<Message>) -> Vec<Outcom
             Err(e) => results[i] = Some(Err(e)),
         }
     }
-    let parts = join_all(budgets.into_iter().map(|(budget, drafts)| schedule_budget(&scheduler, budget, drafts))).await;
+    let booked = budgets.into_iter().map(|(budget, drafts)| schedule_budget(&scheduler, budget, drafts, &turns));
+    let parts = join_all(booked).await;
     for (i, result) in parts.into_iter().flatten() {
         if let Some(offer) = offers.get(&i) {
             offer.ended(&result.as_ref().map(|scheduled| matches!(scheduled, Scheduled::Booked(_))));
@@ -56,10 +67,33 @@ async fn schedule_chunk(scheduler: Scheduler, chunk: Vec<Message>) -> Vec<Outcom
 async fn schedule_budget(
     scheduler: &Scheduler,
     budget: BudgetName,
+    mut drafts: Vec<(usize, Draft)>,
+    turns: &Turns,
+) -> Vec<(usize, Outcome)> {
+    let turn = {
+        let mut turns = turns.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.entry(budget.clone()).or_default().clone()
+    };
+    let mut parts = vec![];
+    while !drafts.is_empty() {
+        let rest = drafts.split_off(drafts.len().min(BOOKED_AT_ONCE));
+        parts.push(std::mem::replace(&mut drafts, rest));
+    }
+    let parts = parts.into_iter().map(|part| schedule_part(scheduler, &budget, part, &turn));
+    join_all(parts).await.into_iter().flatten().collect()
+}
+
+async fn schedule_part(
+    scheduler: &Scheduler,
+    budget: &BudgetName,
     drafts: Vec<(usize, Draft)>,
+    turn: &Mutex<()>,
 ) -> Vec<(usize, Outcome)> {
     let refs: Vec<&Draft> = drafts.iter().map(|(_, draft)| draft).collect();
-    let answers = scheduler.book_all(&budget, &refs).await;
+    let answers = {
+        let _turn = turn.lock().await;
+        scheduler.book_all(budget, &refs).await
+    };
     let mut results = vec![];
     let mut copies: Vec<(usize, String, Scheduled)> = vec![];
     let mut take = |i: usize, copy: Result<(String, Scheduled), ScheduleError>| match copy {

