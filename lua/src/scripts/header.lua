@@ -86,6 +86,9 @@ local function make_header()
     quota_table = tables[3] or ''
   end
 
+  -- Whether the guard alone lets a send of this cost pass only behind an idle stretch: see heavy.lua.
+  function C.heavy(cost) return cost > 1 and cost * H.gap > H.slack end
+
   function C.drop_hints()
     for _, hint in ipairs(call('SMEMBERS', PREFIX .. 'hints')) do call('DEL', hint) end
     call('DEL', PREFIX .. 'hints')
@@ -100,7 +103,7 @@ local function make_header()
     if lost then H.cool, H.cool_set = now + H.per * 1000, now end
     if H.level < LEVELS then C.change_rate(H.full_num, H.full_den, H.num, H.den) end
     H.paused = tonumber(call('HGET', POLICY, 'paused') or 0)
-    local gone = { CAL, PREFIX .. 'holes', PREFIX .. 'pre' }
+    local gone = { CAL, PREFIX .. 'holes', PREFIX .. 'pre', PREFIX .. 'hb', PREFIX .. 'hv' }
     for i = 0, 63 do gone[#gone + 1] = PREFIX .. 'lu:' .. i end
     call('DEL', unpack(gone))
     C.drop_hints()
@@ -126,6 +129,7 @@ local function make_header()
       if #used > 0 then call('SET', PREFIX .. 'lu:' .. i, used, 'KEEPTTL') else call('DEL', PREFIX .. 'lu:' .. i) end
     end
     call('ZREMRANGEBYSCORE', PREFIX .. 'holes', '-inf', new_base)
+    call('ZREMRANGEBYSCORE', PREFIX .. 'hb', '-inf', new_base)
     for _, s in ipairs(call('HKEYS', PREFIX .. 'pre')) do
       if tonumber(s) < new_base then call('HDEL', PREFIX .. 'pre', s) end
     end

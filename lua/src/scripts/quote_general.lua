@@ -46,7 +46,7 @@ for look = 1, LOOKS do
   local s, p, at, why, place, under = C.look_up(lane, cost, start, rule, max(1, H.horizon - floor((start - now) / SECOND)), nil, false)
   if not s or at - now > H.horizon * SECOND then code = 2; break end
   if longest > 0 and at - began > longest then code = 3; break end
-  local n = (place or under) and 1 or side_by_side(s, p, at)
+  local n = (place or under or cost > H.u0) and 1 or side_by_side(s, p, at)
   if first == 0 then first = at end
   last, bound = C.instant(s, p + (n - 1) * cost), why
   if last - now > H.horizon * SECOND or longest > 0 and last - began > longest then n, last = 1, at end
@@ -56,6 +56,7 @@ for look = 1, LOOKS do
     if under then C.set_marks(t[1], t[2], t[3], 1); C.count_marks(t[1], 1, t[3]) else C.take(lane, t[1], t[2], t[3]) end
     if lane_preempts[lane] and not under then C.set_marks(t[1], t[2], t[3], 1); C.count_marks(t[1], 1, t[3]) end
   end
+  if cost > H.u0 then C.add_block(s, p, cost, place, C.began) end
   for i, q in ipairs(C.quotas) do charge(i, q, C.window(q, at), n * cost) end
   if placed >= count then break end
   if look == LOOKS then code = 1 end
