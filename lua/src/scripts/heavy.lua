@@ -196,7 +196,7 @@ local function load_heavy()
       if not s or not C.solid(place) then return nil end
       local n, d = C.rate_at(s)
       local at = C.instant(s, p)
-      load_blocks(floor((at - 2 * window) / SECOND), floor((at + most * d * SECOND / n) / SECOND))
+      load_blocks(max(0, floor((at - window) / SECOND - max(window / SECOND, H.max_cost * d / n))), floor(at / SECOND + most * d / n))
       local began = begins(s, p, at)
       local function holds(front)
         local held = may_hold(at + front * d * SECOND / n, began)
