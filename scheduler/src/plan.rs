@@ -497,8 +497,8 @@ mod tests {
             (100, 0.975, 1, 10_000, 97.5, 97.5, 102.564_103),
             // 26 x 3 of 80 units a second; 384 x 26 = 9,984, the 16 left end at 48/80 of second 384
             (100, 0.8, 3, 10_000, 80.0, 26.0, 384.6),
-            // seconds of 195 and 195 units hold 97 sends of 2 each
-            (200, 0.975, 2, 195, 195.0, 97.0, 2.005_129),
+            // u0 = 2; seconds of 194 and 193 units hold 97 and 96 sends of 2; the 193rd ends with unit 194 + 192 of 193.5/s
+            (200, 0.9675, 2, 193, 193.5, 96.5, 1.994_833),
             // u0 = 1: 2 is heavy, needs nothing in front and runs on; 97 x 2 of 97.5/s
             (100, 0.975, 2, 97, 97.5, 48.75, 1.989_744),
             // u0 = 8: two of 41 share the 84 units of a window, and one more each: 43 from one to the next; 10 x 43 / 80

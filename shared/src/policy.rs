@@ -578,7 +578,7 @@ mod tests {
     #[test]
     fn jitter_and_u0_follow_from_the_headroom() {
         for (headroom, jitter_us, u0) in
-            [(0.8, 50_000, 8), (0.95, 31_578, 1), (0.97, 18_556, 1), (0.99, 6_060, 1), (1.0, 0, 1)]
+            [(0.8, 50_000, 8), (0.95, 31_578, 2), (0.97, 18_556, 1), (0.99, 6_060, 1), (1.0, 0, 1)]
         {
             let compiled = policy(100, headroom).compile().unwrap();
             assert_eq!((compiled.jitter.as_micros(), compiled.u0), (jitter_us, u0), "{headroom}");
