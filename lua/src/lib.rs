@@ -45,7 +45,7 @@ macro_rules! joined {
 /// A script whose general path has the whole calendar, and perhaps more, between its two own parts.
 macro_rules! calendar {
     ($clock:literal, $straight:literal, $($rest:literal),+) => {
-        joined!($clock, $straight, "header", "grid", "seconds", "hints", "search", "rules", "book", "calendar", $($rest),+)
+        joined!($clock, $straight, "header", "grid", "seconds", "hints", "search", "heavy", "rules", "book", "calendar", $($rest),+)
     };
 }
 

@@ -205,7 +205,8 @@ pub struct Plan {
     pub requests: Requests,
     /// What may vary between the verdict and the call's arrival at the provider without the limit being exceeded there.
     pub jitter: Duration,
-    /// u0: the largest cost that fits beside a full grid. A larger one books as many places more as it is above.
+    /// u0: the largest cost that fits beside a full grid. A larger one books places in front of its own, as many more as it is above
+    /// at most; sends that are all as large need few.
     pub largest_cost_beside_others: u32,
     /// The largest cost taken at all.
     pub max_cost: u32,
@@ -377,16 +378,19 @@ struct Row {
     units: u128,
     /// Places in front of it.
     front: u128,
+    /// Above u0: it goes on into the next second.
+    heavy: bool,
 }
 
 impl Row {
     fn new(compiled: &Compiled, cost: u32) -> Self {
-        let front = cost.saturating_sub(compiled.u0);
+        let front = compiled.front(cost);
         Self {
             num: compiled.num.into(),
             den: compiled.den.into(),
             units: u128::from(cost) + u128::from(front),
             front: front.into(),
+            heavy: cost > compiled.u0,
         }
     }
 
@@ -395,10 +399,10 @@ impl Row {
         self.num / self.den
     }
 
-    /// A send that fits into any second stands in one (`fit` of calendar.lua), and what it leaves over stays empty. A larger
-    /// one runs on from where the one before it ended.
+    /// A send that fits into any second stands in one (`fit` of search.lua), and what it leaves over stays empty. A larger or a
+    /// heavy one runs on from where the one before it ended.
     fn leaves_gaps(&self) -> bool {
-        self.units > 1 && self.units <= self.whole()
+        self.units > 1 && self.units <= self.whole() && !self.heavy
     }
 
     /// A second with one unit more holds one send more.
@@ -493,12 +497,14 @@ mod tests {
             (100, 0.975, 1, 10_000, 97.5, 97.5, 102.564_103),
             // 26 x 3 of 80 units a second; 384 x 26 = 9,984, the 16 left end at 48/80 of second 384
             (100, 0.8, 3, 10_000, 80.0, 26.0, 384.6),
-            // seconds of 98 and 97 units hold 49 and 48 sends of 2; the 97th ends with unit 98 + 96 of 97.5/s
-            (100, 0.975, 2, 97, 97.5, 48.5, 1.989_744),
-            // u0 = 11: 41 books 30 more in front, 71 of 80 units, so one a second; the tenth ends at 71/80 of second 9
-            (100, 0.8, 41, 10, 80.0, 1.0, 9.8875),
-            // 100 books 89 more: 189 units run over the seconds without a gap; 10 x 189 / 80
-            (100, 0.8, 100, 10, 80.0, 80.0 / 189.0, 23.625),
+            // u0 = 2; seconds of 194 and 193 units hold 97 and 96 sends of 2; the 193rd ends with unit 194 + 192 of 193.5/s
+            (200, 0.9675, 2, 193, 193.5, 96.5, 1.994_833),
+            // u0 = 1: 2 is heavy, needs nothing in front and runs on; 97 x 2 of 97.5/s
+            (100, 0.975, 2, 97, 97.5, 48.75, 1.989_744),
+            // u0 = 8: two of 41 share the 84 units of a window, and one more each: 43 from one to the next; 10 x 43 / 80
+            (100, 0.8, 41, 10, 80.0, 80.0 / 43.0, 5.375),
+            // a window takes one of 100, which covers it; 10 x 100 / 80
+            (100, 0.8, 100, 10, 80.0, 0.8, 12.5),
         ] {
             let plan = plan(&PlanInput { cost, ..input(limit, headroom, burst) });
             assert!(near(plan.units_per_s, units_per_s) && near(plan.sends_per_s, sends_per_s), "{cost} {plan:?}");
@@ -513,9 +519,9 @@ mod tests {
     fn the_last_wait_is_transit_and_the_slots_before() {
         // 0.25 + 9,999 / 80
         assert_eq!(plan(&input(100, 0.8, 10_000)).last_wait, Duration::from_micros(125_237_500));
-        // 0.25, and a send of 41 leaves behind 30 of its own places: 30 / 80
+        // 0.25, and a send of 41 leaves behind two places in front of its own: 2 / 80
         let costly = PlanInput { cost: 41, ..input(100, 0.8, 1) };
-        assert_eq!(plan(&costly).last_wait, Duration::from_millis(625));
+        assert_eq!(plan(&costly).last_wait, Duration::from_millis(275));
     }
 
     /// Sends one by one into seconds, as calendar.lua does.
@@ -668,6 +674,13 @@ mod tests {
         let good = || input(100, 0.8, 100);
         for (bad, words) in [
             (input(0, 0.8, 1), "at least 1 unit"),
+            (
+                PlanInput {
+                    policy: Policy { jitter: Some(Duration::from_millis(11)), ..policy(100, 0.99) },
+                    ..input(100, 0.99, 1)
+                },
+                "a headroom of 0.9891 at most",
+            ),
             (PlanInput { burst: 0, ..good() }, "burst of 0"),
             (PlanInput { cost: 0, ..good() }, "cost 0"),
             (PlanInput { cost: 101, ..good() }, "above 100 units"),

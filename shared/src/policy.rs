@@ -162,12 +162,33 @@ pub struct Compiled {
     pub den: u32,
     /// What may vary between verdict and call: see [`Policy::jitter`].
     pub jitter: Duration,
-    /// The largest cost that fits beside a full grid; a larger one books `cost - u0` positions in front of its own.
+    /// The largest cost that fits beside a full grid; a larger one books positions in front of its own, `cost - u0` at most: see
+    /// [`Compiled::front`].
     pub u0: u32,
     /// The largest cost taken.
     pub max_cost: u32,
     guard: Guard,
+    limit: u32,
+    /// `per + jitter`.
+    window: Duration,
     steps: Vec<Step>,
+}
+
+impl Compiled {
+    /// The positions in front of a cost when equal sends follow each other: as many of them as the limit takes in one window share
+    /// its positions, and a hundredth more, where that is little, makes good what a late one takes from the next. `least_front` of
+    /// heavy.lua.
+    #[must_use]
+    pub fn front(&self, cost: u32) -> u32 {
+        let most = cost.saturating_sub(self.u0);
+        if self.steps.len() > 1 || self.jitter.as_micros() >= u32::MAX.into() {
+            return most;
+        }
+        let (rate, together) = (f64::from(self.num) / f64::from(self.den), (self.limit / cost.max(1)).max(1));
+        let apart = rate * self.window.as_micros() as f64 / 1e6 / f64::from(together);
+        let spare = if apart >= 20.0 { 1.01 } else { 1.0 };
+        most.min(((apart * spare - 1e-9).ceil() as u32).saturating_sub(cost))
+    }
 }
 
 /// A limit that holds from a second on, as scripts take it.
@@ -288,6 +309,8 @@ impl Policy {
             u0: self.limits().map(|limit| guard(limit).u0()).min().unwrap_or(1),
             max_cost,
             guard: guard(self.limit),
+            limit: self.limit,
+            window: self.per + jitter,
             steps,
         })
     }
@@ -566,12 +589,34 @@ mod tests {
     #[test]
     fn jitter_and_u0_follow_from_the_headroom() {
         for (headroom, jitter_us, u0) in
-            [(0.8, 50_000, 8), (0.95, 31_578, 1), (0.97, 18_556, 1), (0.99, 6_060, 1), (1.0, 0, 1)]
+            [(0.8, 50_000, 8), (0.95, 31_578, 2), (0.97, 18_556, 1), (0.99, 6_060, 1), (1.0, 0, 1)]
         {
             let compiled = policy(100, headroom).compile().unwrap();
             assert_eq!((compiled.jitter.as_micros(), compiled.u0), (jitter_us, u0), "{headroom}");
         }
         assert_eq!(policy(1000, 0.97).compile().unwrap().u0, 7);
+    }
+
+    /// 84 positions of 80/s pass in a window with its jitter: two of 41 have 42 each, and one more.
+    #[test]
+    fn equal_heavy_sends_share_the_positions_of_a_window() {
+        for (limit, headroom, cost, front) in [
+            (100, 0.8, 8, 0),
+            (100, 0.8, 39, 4),
+            (100, 0.8, 41, 2),
+            (100, 0.8, 51, 34),
+            (100, 0.8, 100, 0),
+            (100, 0.97, 2, 0),
+            (100, 0.97, 3, 0),
+            (100, 1.0, 2, 0),
+            (3, 0.8, 2, 1),
+        ] {
+            let compiled = policy(limit, headroom).compile().unwrap();
+            assert_eq!(compiled.front(cost), front, "{limit} x {headroom}, cost {cost}");
+        }
+        let step = RampStep { from: Instant::from_micros(1_796_083_200_000_000), limit: 120 };
+        let ramp = Policy { ramp: vec![step], ..policy(100, 0.8) }.compile().unwrap();
+        assert_eq!(ramp.front(41), 41 - ramp.u0, "what a ramp will bring is not looked at");
     }
 
     #[test]

@@ -43,7 +43,15 @@ cases! {
         ten_thousand_seconds_that_do_not_fit_are_not_walked_twice,
         endless_light_traffic_starves_no_heavy_send,
         a_run_of_seconds_leaves_a_reserved_lane_its_share,
-        queued_work_that_can_no_longer_fit_ends;
+        queued_work_that_can_no_longer_fit_ends,
+        heavy_sends_use_what_the_law_allows,
+        another_cost_fits_beside_a_heavy_one,
+        heavy_sends_among_small_ones_keep_the_law,
+        small_costs_above_one_use_the_scheduled_rate,
+        costs_of_three_use_the_scheduled_rate,
+        late_heavy_sends_keep_the_law_and_most_of_the_rate,
+        heavy_sends_that_are_seconds_late_keep_the_law,
+        heavy_sends_that_are_all_seconds_late_keep_the_law;
     deadlines:
         past_its_deadline_a_send_is_refused_with_the_slot_it_would_get,
         a_deadline_that_passes_or_is_out_of_reach_at_a_hop_ends_the_send,

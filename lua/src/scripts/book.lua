@@ -4,22 +4,27 @@
 --
 -- Looks up a slot from `start` on, which `rule` asks for. Returns second, position, instant, rule, place, under: place
 -- is the list of {second, position, units} when it is not simply `cost` units at that position, under: in the place of
--- another send. Or nil and the instant it would be at. A send above u0 leaves behind cost - u0 positions of its own.
+-- another send. Or nil and the instant it would be at. A send above u0 leaves behind positions of its own: see
+-- find_heavy.
 local function load_book()
   if C.look_up then return end
   load_search()
   function C.look_up(lane, cost, start, rule, reach_s, recipient, again)
-    local front = cost > H.u0 and cost - H.u0 or 0
-    local units, last_s, from = cost + front, C.second_of(start) + reach_s, start
+    local most = cost > H.u0 and cost - H.u0 or 0
+    local last_s, from = C.second_of(start) + reach_s, start
     C.work, C.looked_from, C.looked_rule = C.work + 4, start, rule
+    if most > 0 then load_heavy() end
     C.personal = false          -- whether its recipient moved it
     for _ = 1, 100 do
-      local s, p, place = C.find(lane, units, from, last_s)
+      local s, p, place, front, began
+      if most > 0 then s, p, place, front, began = C.find_heavy(lane, cost, most, from, last_s)
+      else s, p, place = C.find(lane, cost, from, last_s) end
       if not s then return nil, p * SECOND + C.lag_at(p) end
       local first_s = C.second_of(from)
       if rule < 4 and (s > first_s or p > C.position(first_s, from)) then rule = C.lane_bound and 6 or 1 end
-      if front > 0 then
-        place = place or { { s, p, units } }
+      C.began = began           -- from when on nothing else stands in front of it
+      if front and front > 0 then
+        place = place or { { s, p, cost + front } }
         local left = front
         for _, t in ipairs(place) do
           if left < t[3] then s, p = t[1], t[2] + left; break end
@@ -32,11 +37,11 @@ local function load_book()
       if C.unfinished then return nil, next or at end
       if not next then
         if (again or lane_preempts[lane]) and at - from > TAKE_OVER_AFTER then
-          local s2, p2 = C.take_over(lane, units, from, at, not lane_preempts[lane])
+          local s2, p2 = C.take_over(lane, cost + most, from, at, not lane_preempts[lane])
           local ruled = recipient or H.has_quotas
-          if s2 and not (ruled and C.blocked(C.instant(s2, p2 + front), cost, recipient)) then
-            place = front > 0 and { { s2, p2, units } } or nil
-            return s2, p2 + front, C.instant(s2, p2 + front), 7, place, true
+          if s2 and not (ruled and C.blocked(C.instant(s2, p2 + most), cost, recipient)) then
+            place, C.began = most > 0 and { { s2, p2, cost + most } } or nil, nil
+            return s2, p2 + most, C.instant(s2, p2 + most), 7, place, true
           end
         end
         return s, p, at, rule, place, false
@@ -76,6 +81,7 @@ local function load_book()
         if urgent or under then C.count_marks(ts, urgent and 1 or 2, tn) end
       end
     end
+    if cost > H.u0 then C.add_block(s, p, cost, place, not under and C.began or nil) end
     C.outlive(place and place[#place][1] or s)
     C.charge(cost, s, p, recipient)
     return (place and #place > 1 and RUN or 0) + (own and OWN or 0) + (under and UNDER or 0)
@@ -142,6 +148,7 @@ local function load_book()
     for _, q in ipairs(C.quotas) do C.charge_window(q, C.window(q, at), -r.cost, called and -r.cost or 0) end
     if recipient and H.spacing > 0 then C.refund_recipient(recipient, r.second, r.position) end
     if not places then return end
+    if r.cost > 1 then load_heavy(); C.drop_block(r.second, r.position) end
     opened_from, opened_to = nil, nil
     local lost = not r.own and C.displaced(places)
     for _, t in ipairs(places) do

@@ -44,6 +44,7 @@ local function make_calendar()
 
   function C.finish()
     if C.write_seconds then C.write_seconds() end
+    if C.write_blocks then C.write_blocks() end
     if C.write_quotas then C.write_quotas(); C.write_recipients() end
     if H.dirty then call('SETRANGE', CAL, 0, C.pack_header()) end
     if C.write_hints then C.write_hints() end

@@ -39,8 +39,8 @@ if record and #header == 64 and string.byte(header, 63) == LAYOUT then
         end
       else
         local since, charge = now - base * 1000000, rcost * gap
-        -- the guard is the law; a send whose units reach far ahead is marked on the general path
-        if now - at <= PATIENCE and since - tat >= charge - slack and (rcost == 1 or charge <= 100000)
+        -- the guard is the law; heavy sends are noted, and what reaches far ahead is marked, on the general path
+        if now - at <= PATIENCE and since - tat >= charge - slack and (rcost == 1 or charge <= slack and charge <= 100000)
           and string.byte(header, 64) < 4 then
           call('SETRANGE', CAL, 32, spack('<d', max(tat, since) + charge))
           call('SET', KEYS[3], spack(RECORD, CLAIMED, rlane, attempts + 1, throttles, seq, hops, rcost, s, p, repoch,

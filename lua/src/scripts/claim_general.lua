@@ -81,6 +81,7 @@ local function send(at, delay)
   local spaced = recipient and H.spacing > 0 and C.claim_recipient(recipient, rec.second, rec.position, call_at)
   if spaced then return rebook(29, true, nil, ceil(spaced / SECOND) * SECOND, 5) end
   if ruled then C.count_call(at, call_at, rec.cost, 1) end
+  if C.heavy(rec.cost) then load_heavy(); C.note_call(call_at, rec.cost) end
   H.tat, H.dirty = max(H.tat, call_at - H.base * SECOND) + rec.cost * H.gap, true
   if not rec.own and rec.cost > 1 then            -- it leaves at once: nobody takes the rest of its units over
     load_seconds()
@@ -125,6 +126,7 @@ local function at_slot(at)
     if idle >= charge then return send(at, 0) end
   else
     local delay = max(0, charge - H.slack - idle)
+    if delay > 0 and C.heavy(rec.cost) then load_heavy(); delay = min(delay, C.counted_delay(rec.cost)) end
     if late + delay <= PATIENCE then
       -- what was left unused before a send in time makes the lag good, slowly: copies are told their instants 2 s ahead
       local since = min(idle, now - H.rest)

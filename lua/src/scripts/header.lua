@@ -101,6 +101,9 @@ local function make_header()
     quota_table = tables[3] or ''
   end
 
+  -- Whether the guard alone lets a send of this cost pass only behind an idle stretch: see heavy.lua.
+  function C.heavy(cost) return cost > 1 and cost * H.gap > H.slack end
+
   function C.drop_hints()
     call('UNLINK', PREFIX .. 'hints', unpack(call('SMEMBERS', PREFIX .. 'hints')))
   end
@@ -116,7 +119,7 @@ local function make_header()
     if H.level < LEVELS then C.change_rate(H.full_num, H.full_den, H.num, H.den) end
     H.paused, H.frozen = tonumber(call('HGET', POLICY, 'paused') or 0), 0
     if H.paused - now > FAR * SECOND then H.frozen = now elseif H.paused > now then H.lag, H.rest = H.paused - now, H.paused end
-    call('UNLINK', CAL, PREFIX .. 'holes', PREFIX .. 'pre')
+    call('UNLINK', CAL, PREFIX .. 'holes', PREFIX .. 'pre', PREFIX .. 'hb', PREFIX .. 'hv')
     C.drop_hints()
     call('SETRANGE', CAL, 0, C.pack_header())
     if C.forget_seconds then C.forget_seconds() end
@@ -145,6 +148,7 @@ local function make_header()
       copied = copied + #bits
       if #bits > 0 then call('SET', hint, bits, 'EX', HINT_TTL) else call('DEL', hint); call('SREM', PREFIX .. 'hints', hint) end
     end
+    call('ZREMRANGEBYSCORE', PREFIX .. 'hb', '-inf', new_base)
   end
 
   -- nil: the budget has no policy; else what happened to the calendar: kept, cut, new.

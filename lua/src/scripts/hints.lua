@@ -65,7 +65,7 @@ function load_hints()
   end
 
   -- Places came back in seconds from..to: every hint forgets these, and a run's hint also those behind which a run over
-  -- untouched seconds may end there.
+  -- untouched seconds may end there: one for a heavy send that a second holds.
   function C.reopen(from, to)
     local _, held = C.holding(from)
     local ahead = { [0] = 0 }                         -- units that k untouched seconds before `from` offer
@@ -73,7 +73,7 @@ function load_hints()
       local n, d, units = string.match(hint, '(%d+)/(%d+):%d+:(%d+)$')
       local k = 0
       units = tonumber(units)
-      while units > floor(n / d) - held and ahead[k] < units and from - k > now_s and k < RUN_REACH do
+      while (units > floor(n / d) - held or k == 0 and units > H.u0) and ahead[k] < units and from - k > now_s and k < RUN_REACH do
         k = k + 1
         if not ahead[k] then
           local _, held_then = C.holding(from - k)

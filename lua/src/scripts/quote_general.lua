@@ -78,7 +78,7 @@ repeat
   end
   if not s or at - now > H.horizon * SECOND then code = 2; break end
   if longest > 0 and at - began > longest then code = 3; break end
-  local n = (place or under) and 1 or side_by_side(s, p, at)
+  local n = (place or under or cost > H.u0) and 1 or side_by_side(s, p, at)
   if first == 0 or at < first then first = at end
   last, bound = C.instant(s, p + (n - 1) * cost), why
   if last - now > H.horizon * SECOND or longest > 0 and last - began > longest then n, last = 1, at end
@@ -92,6 +92,7 @@ repeat
     if under or lane_preempts[lane] then mark(t[1], t[2], t[3]) end
     C.work = C.work + 4
   end
+  if cost > H.u0 then C.add_block(s, p, cost, place, C.began) end
   for i, q in ipairs(C.quotas) do charge(i, q, C.window(q, at), n * cost) end
   if placed >= count then code = 0 end
 until code == 0 or C.work >= WORK

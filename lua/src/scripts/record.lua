@@ -77,7 +77,7 @@ local function load_record()
     local at = r.epoch == H.epoch and C.instant(r.second, r.position) or called
     if recipient or H.has_quotas then C.count_call(at, called, r.cost, -1) end
     if recipient and H.spacing > 0 then C.unclaim_recipient(recipient, r.second, r.position, at); r.tail = recipient end
-    H.tat, H.dirty = H.tat - r.cost * H.gap, true
+    H.dirty = true                                  -- its charge stays: an idle moment since then may have covered it already
     r.state, r.nonce, r.issuer, r.time, r.attempts = BOOKED, r.issuer, tag, 0, max(0, r.attempts - 1)
   end
 

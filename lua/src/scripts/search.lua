@@ -79,6 +79,29 @@ local function load_search()
     return place[1][2], nil, #place > 1 and place or nil
   end
 
+  -- whether nobody can stand between the places of a run
+  function C.solid(place)
+    for i = 2, place and #place or 1 do
+      if place[i][2] > 0 or place[i - 1][2] + place[i - 1][3] < C.grid(place[i - 1][1]) then return false end
+    end
+    return true
+  end
+
+  -- a heavy send that a second does not hold goes on into an untouched one, when nobody can stand in between
+  local function fit_or_run(s, lane, units, elapsed, last_s)
+    local p = fit(s, lane, units, elapsed)
+    if p then return p end
+    local q, _, place = run(s, lane, units, elapsed, last_s)
+    if q and C.solid(place) then return q, nil, place end
+    return nil, s + 1
+  end
+
+  -- Whether so many units begin at this position, behind all that is booked in its second; and their places.
+  function C.run_at(lane, units, s, p, start, last_s)
+    local q, _, place = run(s, lane, units, s == C.second_of(start) and C.position(s, start) or 0, last_s)
+    return q == p and C.solid(place), place
+  end
+
   -- The earliest place for `units` of a lane at or after `start` (us), in a second up to `last_s`: second, position, and
   -- the list of {second, position, units} of a run; or nil and the second that was reached.
   -- What a call walked is full in the hints of the next one; beyond WALK a send stands behind all others. A caller that asks again
@@ -86,7 +109,7 @@ local function load_search()
   -- nothing behind the others either.
   local walked = 0
   local cursors = {}        -- where the last look from a second ended: one look may start from many, one behind each full quota
-  function C.find(lane, units, start, last_s)
+  function C.find(lane, units, start, last_s, heavy)
     local begun = C.second_of(start)
     local first = max(begun, H.base, reached_s)
     local elapsed = first == begun and C.position(first, start) or 0
@@ -102,7 +125,7 @@ local function load_search()
       if n1 ~= n or d1 ~= d then
         n, d = n1, d1
         local own, held = C.holding(s)
-        search = units > floor(n / d) - held + (own[lane] or 0) and run or fit
+        search = units > floor(n / d) - held + (own[lane] or 0) and run or heavy and fit_or_run or fit
       end
       local e = s == first and elapsed or 0
       local work = C.work

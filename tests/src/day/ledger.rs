@@ -232,10 +232,10 @@ impl Ledger {
         let at = booking.at.as_micros();
         let (last, at_that_time) = self.last.get(&kind).copied().unwrap_or_default();
         let (s, p) = booking.slot;
-        let front = kind.1.saturating_sub(self.policy.compile().map_or(0, |c| c.u0));
-        let first = p.saturating_sub(front);
-        let came_back = |holes: &Vec<(u32, u32)>| holes.iter().any(|(from, n)| (*from..from + n).contains(&first));
-        let exempt = at <= last && (front > p || self.freed.get(&s).is_some_and(came_back));
+        // what a heavy one needs in front of it depends on what stands there
+        let heavy = kind.1 > self.policy.compile().map_or(0, |c| c.u0);
+        let came_back = |holes: &Vec<(u32, u32)>| holes.iter().any(|(from, n)| (*from..from + n).contains(&p));
+        let exempt = at <= last && (heavy || self.freed.get(&s).is_some_and(came_back));
         // of a second that has begun other lanes keep only their share of what is left
         let begun = u64::from(s) * SECOND <= now + self.policy.transit.as_micros() as u64 && !self.reserved.is_empty();
         // a lane that took another one's place needs less of its reservation

@@ -68,7 +68,7 @@ async fn taking_over(rig: &mut Rig) -> Result<()> {
     Ok(())
 }
 
-/// 80 units a second where a cost of 41 fits beside a full grid: u0 is 61.
+/// 80 units a second where a cost of 41 fits beside a full grid: u0 is 58.
 fn roomy() -> Policy {
     Policy { limit: 200, headroom: Headroom::new(0.4).unwrap_or(Headroom::DEFAULT), ..even() }
 }
