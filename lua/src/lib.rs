@@ -78,7 +78,7 @@ macro_rules! scripts {
             },
             Script {
                 name: "status",
-                source: joined!($clock, "status", "header", "grid", "record", "status_general"),
+                source: joined!($clock, "status", "header", "grid", "seconds", "hints", "record", "status_general"),
                 keys: &["cal", "policy", "record"],
                 args: &[],
             },
@@ -98,7 +98,7 @@ macro_rules! scripts {
                 name: "quote",
                 source: calendar!($clock, "quote", "quote_general"),
                 keys: &["cal", "policy"],
-                args: &["question", "lane"],
+                args: &["question", "lane", "rest"],
             },
             Script {
                 name: "receipt",
@@ -114,7 +114,7 @@ macro_rules! scripts {
             },
             Script {
                 name: "view",
-                source: joined!($clock, "view", "header", "grid", "view_general"),
+                source: joined!($clock, "view", "header", "grid", "seconds", "hints", "view_general"),
                 keys: &["cal", "policy"],
                 args: &[],
             },

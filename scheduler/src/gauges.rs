@@ -115,6 +115,7 @@ fn show(place: Place<'_>, recent: &Recent, policy: &Policy) {
     place.set(&metrics::OVERDUE, recent.overdue.unwrap_or_default().as_secs_f64());
     place.set(&metrics::UTILISATION, called as f64 / whole);
     place.set(&metrics::UNUSED, if asked == 0 { 0.0 } else { unused as f64 / asked as f64 });
+    place.set(&metrics::JITTER, policy.jitter().as_secs_f64());
     place.set(&metrics::PAUSED, if recent.paused { 1.0 } else { 0.0 });
 }
 

@@ -45,7 +45,7 @@ pub use sendslot_shared::queue::QueueError;
 pub use sendslot_shared::quote::{Quote, QuoteError, QuoteRequest, Stopped};
 pub use sendslot_shared::receipt::{Delivery, Receipt};
 pub use sendslot_shared::redis_policy::{InvalidRedisPolicy, RedisPolicies, RedisPolicy, UnitsPerSecond};
-pub use sendslot_shared::reserve::{BoundBy, Refusal};
+pub use sendslot_shared::reserve::{BoundBy, Paused, Refusal};
 pub use sendslot_shared::sms;
 pub use sendslot_shared::status::{DeliveryStatus, Event, SendState, SendStatus};
 pub use sendslot_shared::store::StoreError;

@@ -1,7 +1,7 @@
 use std::time::{Duration, SystemTime};
 
 use sendslot_shared::redis_policy::RedisPolicy;
-use sendslot_shared::reserve::{Booking, BoundBy};
+use sendslot_shared::reserve::{Booking, BoundBy, Paused};
 use sendslot_shared::status::DeliveryStatus;
 use sendslot_shared::time::{DelaySeconds, Timer};
 
@@ -35,16 +35,24 @@ impl Scheduled {
         }
     }
 
-    /// The slot's instant on Redis' clock, for people; `None` when it has no slot yet.
+    /// The slot's instant on Redis' clock, for people; `None` when it has no slot yet, and while its budget is paused without an
+    /// end.
     #[must_use]
     pub fn at(&self) -> Option<SystemTime> {
-        if let Self::Booked(booked) = self { Some(booked.at()) } else { None }
+        self.with_an_instant().map(Booked::at)
     }
 
-    /// How far the slot is ahead now, for programs; `None` when it has no slot yet.
+    /// How far the slot is ahead now, for programs; `None` as for [`Scheduled::at`].
     #[must_use]
     pub fn wait(&self) -> Option<Duration> {
-        if let Self::Booked(booked) = self { Some(booked.wait()) } else { None }
+        self.with_an_instant().map(Booked::wait)
+    }
+
+    fn with_an_instant(&self) -> Option<&Booked> {
+        match self {
+            Self::Booked(booked) if booked.paused() != Some(Paused::Open) => Some(booked),
+            _ => None,
+        }
     }
 
     /// The delay of its copy when it is sent now. What is held shows up after 1 to 3 s: soon after a short outage, and spread.
@@ -66,7 +74,7 @@ pub struct Booked {
 }
 
 impl Booked {
-    /// The slot's instant on Redis' clock, for people.
+    /// The slot's instant on Redis' clock, for people. In a budget that is paused without an end: as if it went on at the booking.
     #[must_use]
     pub fn at(&self) -> SystemTime {
         self.booking.at.to_system_time()
@@ -77,6 +85,12 @@ impl Booked {
     #[must_use]
     pub fn wait(&self) -> Duration {
         self.booking.wait()
+    }
+
+    /// Whether the budget was paused at the booking.
+    #[must_use]
+    pub fn paused(&self) -> Option<Paused> {
+        self.booking.paused
     }
 
     /// 1 for the first booking of this send, and one more for each time it was booked again.

@@ -43,11 +43,17 @@ pub enum DeadReason {
     TooFar,
     /// The provider will never take it.
     Rejected,
+    /// A more urgent send took its place, and there was none for it before its deadline.
+    ExpiredDisplaced,
+    /// A cooldown delayed it, and there was no place before its deadline.
+    ExpiredCooldown,
+    /// It was too late for its slot, and there was no other place before its deadline.
+    ExpiredLate,
 }
 
 impl DeadReason {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::Conflict,
         Self::FailedBefore,
         Self::Expired,
@@ -57,6 +63,9 @@ impl DeadReason {
         Self::Cost,
         Self::TooFar,
         Self::Rejected,
+        Self::ExpiredDisplaced,
+        Self::ExpiredCooldown,
+        Self::ExpiredLate,
     ];
 
     /// As it stands in the dead letter's attribute `reason`.
@@ -72,6 +81,9 @@ impl DeadReason {
             Self::Cost => "cost",
             Self::TooFar => "too_far",
             Self::Rejected => "rejected",
+            Self::ExpiredDisplaced => "expired_displaced",
+            Self::ExpiredCooldown => "expired_cooldown",
+            Self::ExpiredLate => "expired_late",
         }
     }
 
@@ -86,6 +98,9 @@ impl DeadReason {
             7 => Self::Cost,
             8 => Self::TooFar,
             9 => Self::Rejected,
+            10 => Self::ExpiredDisplaced,
+            11 => Self::ExpiredCooldown,
+            12 => Self::ExpiredLate,
             _ => return None,
         })
     }
@@ -106,6 +121,8 @@ pub enum MoveReason {
     LeaseEnded,
     /// A more urgent send, or one that was booked again, took its place.
     Displaced,
+    /// The rate was raised, and there was an earlier place.
+    Raised,
     /// A quota's window was used up.
     Quota,
     /// Another send to its recipient had just left.
@@ -135,6 +152,7 @@ impl MoveReason {
             Self::Capacity => "capacity",
             Self::LeaseEnded => "lease_ended",
             Self::Displaced => "displaced",
+            Self::Raised => "raised",
             Self::Quota => "quota",
             Self::Spacing => "spacing",
             Self::Throttled => "throttled",
@@ -156,6 +174,7 @@ impl MoveReason {
             23 => Self::Capacity,
             24 => Self::LeaseEnded,
             25 => Self::Displaced,
+            26 => Self::Raised,
             27 => Self::Quota,
             29 => Self::Spacing,
             31 => Self::Throttled,

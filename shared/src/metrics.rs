@@ -51,8 +51,8 @@ pub struct Metric {
 
 /// Waits in seconds, from a hundredth to a day.
 const WAITS: &[f64] = &[0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0];
-/// How late a claim is, in seconds; the grace of most policies lies among the first.
-const LATE: &[f64] = &[0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 30.0];
+/// How late a claim is or its call, in seconds. The default jitter (18.6 ms) and the patience (250 ms) are among them.
+const LATE: &[f64] = &[0.001, 0.002, 0.005, 0.01, 0.0186, 0.032, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.0, 5.0];
 /// Parts of a deadline.
 const PARTS: &[f64] = &[0.1, 0.25, 0.5, 0.75, 0.9, 1.0];
 
@@ -94,14 +94,18 @@ table! {
         "unused capacity: units that passed without a call while sends waited for the rate, of all such units of the last minute";
     PAUSED = "sendslot_paused", Kind::Gauge, ["budget"], Scrape:
         "1 while the budget is paused";
+    JITTER = "sendslot_jitter_seconds", Kind::Gauge, ["budget"], Scrape:
+        "how long the policy lets a call be held up after the instant that was claimed for it";
     REDIS_UP = "sendslot_redis_up", Kind::Gauge, [], Scrape:
         "1 when Redis answered the last refresh; else the other gauges are old";
     WAIT = "sendslot_wait_seconds", Kind::Histogram(WAITS), ["budget", "lane"], Worker:
         "wait from acceptance to the call, by Redis' clock; not of sends accepted while Redis was away";
     DEADLINE_USED = "sendslot_deadline_used_ratio", Kind::Histogram(PARTS), ["budget", "lane"], Worker:
         "the part of the time between acceptance and deadline that was over at the call";
-    LATENESS = "sendslot_lateness_seconds", Kind::Histogram(LATE), ["budget", "lane"], Worker:
-        "how late after its slot a claim was that may send";
+    LATENESS = "sendslot_lateness_seconds", Kind::Histogram(LATE), ["budget", "lane", "verdict"], Worker:
+        "how late after its slot a claim was, with its verdict: `send`, `delayed` (sends in at most 250 ms), `rebooked`, `paused`, or `dead`; not of copies that have nothing to do";
+    CALL_DELAY = "sendslot_call_delay_seconds", Kind::Histogram(LATE), ["budget", "lane"], Worker:
+        "how long a call was held up after the instant that was claimed for it, and how long those whose claim was given back for it";
     REBOOKED = "sendslot_rebooked_total", Kind::Counter, ["budget", "lane", "reason"], Worker:
         "bookings moved to another slot, by reason";
     HOPS = "sendslot_hops_total", Kind::Counter, ["budget", "lane", "reason"], Worker:
@@ -172,9 +176,9 @@ impl<'a> Place<'a> {
         with_recorder(|recorder| recorder.register_gauge(&key, &METADATA).set(value));
     }
 
-    /// Records one number of a histogram.
-    pub fn record(self, histogram: &'static Metric, value: f64) {
-        let key = self.key(histogram, None);
+    /// Records one number of a histogram. `by` is as in [`Place::add`].
+    pub fn record(self, histogram: &'static Metric, by: impl Into<Option<&'static str>>, value: f64) {
+        let key = self.key(histogram, by.into());
         with_recorder(|recorder| recorder.register_histogram(&key, &METADATA).record(value));
     }
 

@@ -227,6 +227,8 @@ impl Guard {
     }
 }
 
+/// Number of the header's layout, `LAYOUT` of head.lua.
+const LAYOUT: u8 = 1;
 const DAY: Duration = Duration::from_secs(86_400);
 /// Steps of an adaptive rate: it is a whole number of twentieths of the limit.
 pub(crate) const LEVELS: u8 = 20;
@@ -290,7 +292,7 @@ impl Policy {
         let jitter = self.jitter();
         let (most, given) = (self.most_jitter(), jitter.as_micros() as f64);
         if jitter > most {
-            let fits = (per_us / (per_us + given) * 10_000.0).floor() / 10_000.0;
+            let fits = self.headroom_for(jitter);
             return Err(InvalidPolicy::Jitter { given: jitter, headroom, most, fits });
         }
         let max_cost = self.largest_cost();
@@ -318,6 +320,13 @@ impl Policy {
     pub fn most_jitter(&self) -> Duration {
         let headroom = self.headroom.get();
         Duration::from_micros((self.per.as_micros() as f64 * (1.0 - headroom) / headroom) as u64)
+    }
+
+    /// The largest headroom that buys so much jitter; 0 when none does.
+    #[must_use]
+    pub fn headroom_for(&self, jitter: Duration) -> f64 {
+        let (per_us, jitter_us) = (self.per.as_micros() as f64, jitter.as_micros() as f64);
+        (per_us / (per_us + jitter_us) * 10_000.0).floor() / 10_000.0
     }
 
     /// What may vary between verdict and call: as it is set, else 0.6 of what the headroom buys, 50 ms at most.
@@ -501,16 +510,16 @@ impl Policy {
         [self.header(compiled), lanes, quotas, segments]
     }
 
-    /// The layout `HEADER` of header.lua, 196 bytes.
+    /// The layout `HEADER` of header.lua, 224 bytes.
     fn header(&self, compiled: &Compiled) -> Vec<u8> {
         let us = |value: Duration| u32::try_from(value.as_micros()).unwrap_or(u32::MAX);
         let s = |value: Duration| u32::try_from(value.as_secs()).unwrap_or(u32::MAX);
         let Compiled { num, den, guard, .. } = *compiled;
-        let mut out = Vec::with_capacity(196);
+        let mut out = Vec::with_capacity(224);
         u32s(&mut out, &[0, 0, num, den, 0, us(compiled.jitter)]);
         f64s(&mut out, &[0.0, 0.0, guard.gap, guard.slack]);
         u32s(&mut out, &[us(self.lead)]);
-        out.extend([u8::from(self.on_unknown == OnUnknown::Resend), self.max_attempts, 0, 0]);
+        out.extend([u8::from(self.on_unknown == OnUnknown::Resend), self.max_attempts, LAYOUT, 0]);
         u32s(&mut out, &[us(self.transit), compiled.u0, compiled.max_cost, s(self.horizon), s(self.dedup_ttl), 0]);
         u32s(&mut out, &[num, den]);
         f64s(&mut out, &[0.0, guard.burst]);
@@ -522,6 +531,8 @@ impl Policy {
         let spacing_us = self.spacing.map_or(0, |s| s.as_micros()) as f64;
         f64s(&mut out, &[0.0, 0.0, 0.0, 0.0, spacing_us]);
         u32s(&mut out, &[0, num, den]);
+        f64s(&mut out, &[0.0, 0.0, 0.0]);
+        u32s(&mut out, &[0]);
         out
     }
 
@@ -689,6 +700,6 @@ mod tests {
     #[test]
     fn the_header_has_the_layout_of_the_scripts() {
         let p = policy(100, 0.95);
-        assert_eq!(p.header(&p.compile().unwrap()).len(), 196);
+        assert_eq!(p.header(&p.compile().unwrap()).len(), 224);
     }
 }

@@ -8,7 +8,7 @@ use redis::Value;
 use crate::id::{BudgetName, LaneName};
 use crate::keys;
 use crate::reply;
-use crate::reserve::{BoundBy, micros};
+use crate::reserve::{BoundBy, Paused, micros};
 use crate::store::{Call, Store, StoreError};
 use crate::time::Instant;
 
@@ -38,6 +38,8 @@ pub struct Quote {
     pub last: Option<Instant>,
     /// What bounds the last.
     pub bound_by: BoundBy,
+    /// The budget is paused. Without an end all instants are as if it went on now.
+    pub paused: Option<Paused>,
     /// How many leave in each hour of UTC, by its start; hours without any are left out.
     pub hours: Vec<(Instant, u32)>,
     /// Why not all get one.
@@ -76,14 +78,21 @@ pub enum QuoteError {
     Nothing,
 }
 
-/// One part of a quote: '{code, now, began, placed, first, last, from, rule, quotas, used 1, …, hour 1, placed 1, …}'.
+/// One part of a quote: '{code, now, placed, first, last, rule, rest, hour 1, placed 1, …}'.
 struct Part {
     code: i64,
-    numbers: [u64; 6],
+    now: u64,
+    placed: u32,
+    first: u64,
+    last: u64,
     bound_by: BoundBy,
-    used: Vec<u32>,
+    paused: Option<Paused>,
+    rest: Vec<u8>,
     hours: Vec<(u64, u32)>,
 }
+
+/// Between two parts, so that others get in: each part keeps Redis for some ms.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Quotes without booking: first, last, and how many leave by the hour. Long quotes ask Redis in parts, so that no other
 /// caller waits.
@@ -95,36 +104,35 @@ pub async fn quote(store: &Store, budget: &BudgetName, question: &QuoteRequest) 
         return Err(QuoteError::Nothing);
     }
     let mut hours = BTreeMap::new();
-    let mut reached = Reached::default();
+    let mut rest = vec![];
     let mut quote: Option<Quote> = None;
     loop {
         let left = question.sends - quote.as_ref().map_or(0, |q| q.placed);
-        let part = ask(store, budget, question, left, &reached).await?;
-        let [now, began, placed, first, last, from] = part.numbers;
-        let placed = u32::try_from(placed).unwrap_or(u32::MAX);
+        let part = ask(store, budget, question, left, &rest).await?;
         match part.code {
-            4 => return Err(QuoteError::CostTooLarge { max_cost: placed }),
+            4 => return Err(QuoteError::CostTooLarge { max_cost: part.placed }),
             5 => return Err(QuoteError::UnknownLane),
             6 => return Err(QuoteError::UnknownBudget),
             _ => {}
         }
-        reached = Reached { from, began, used: part.used };
         for (hour, n) in part.hours {
             *hours.entry(hour).or_insert(0) += n;
         }
         let instant = |us: u64| (us > 0).then_some(Instant::from_micros(us));
         let known = quote.get_or_insert(Quote {
-            now: Instant::from_micros(now),
+            now: Instant::from_micros(part.now),
             placed: 0,
-            first: instant(first),
+            first: None,
             last: None,
             bound_by: part.bound_by,
+            paused: part.paused,
             hours: vec![],
             stopped: None,
         });
-        known.placed += placed;
-        if placed > 0 {
-            (known.last, known.bound_by) = (instant(last), part.bound_by);
+        known.placed += part.placed;
+        if part.placed > 0 {
+            known.first = [known.first, instant(part.first)].into_iter().flatten().min();
+            (known.last, known.bound_by) = (instant(part.last), part.bound_by);
         }
         known.stopped = match part.code {
             2 => Some(Stopped::TooFar),
@@ -135,55 +143,54 @@ pub async fn quote(store: &Store, budget: &BudgetName, question: &QuoteRequest) 
             known.hours = hours.into_iter().map(|(s, n)| (Instant::from_micros(s * 1_000_000), n)).collect();
             break;
         }
+        rest = part.rest;
+        tokio::time::sleep(PAUSE).await;
     }
     quote.ok_or(QuoteError::Nothing)
 }
 
-/// What a part has to know of those before it.
-#[derive(Default)]
-struct Reached {
-    /// Where the last one stopped, us since 1970.
-    from: u64,
-    /// Where the first one began, us since 1970.
-    began: u64,
-    /// Units of the quote in each quota's window at `from`.
-    used: Vec<u32>,
-}
-
+/// `rest`: what the part before this one answered.
 async fn ask(
     store: &Store,
     budget: &BudgetName,
     question: &QuoteRequest,
     sends: u32,
-    reached: &Reached,
+    rest: &[u8],
 ) -> Result<Part, QuoteError> {
     let mut arg = [sends.to_le_bytes(), question.cost.to_le_bytes()].concat();
     arg.extend(micros(question.not_before));
-    arg.extend((reached.from as f64).to_le_bytes());
-    arg.extend((reached.began as f64).to_le_bytes());
-    arg.extend(reached.used.iter().flat_map(|used| used.to_le_bytes()));
     let call = Call {
         keys: vec![keys::calendar(budget), keys::policy(budget)],
-        args: vec![arg, question.lane.as_str().as_bytes().to_vec()],
+        args: vec![arg, question.lane.as_str().as_bytes().to_vec(), rest.to_vec()],
     };
     let items = reply::array("quote", store.run(sendslot_lua::QUOTE, call).await?)?;
     Ok(part(&items).ok_or_else(|| reply::wrong("quote", &items))?)
 }
 
 fn part(items: &[Value]) -> Option<Part> {
-    let numbers: Vec<i64> = items.iter().map(reply::integer).collect::<Option<_>>()?;
-    let (&[code, a, b, c, d, e, f, rule, quotas], rest) = numbers.split_first_chunk::<9>()?;
-    let number = |n: i64| u64::try_from(n).ok();
-    let (used, rest) = rest.split_at_checked(usize::try_from(quotas).ok()?)?;
-    let hours = rest.chunks(2).map(|pair| match pair {
-        [hour, n] => Some((number(*hour)?, u32::try_from(*n).ok()?)),
+    let ([code, now, placed, first, last, rule, rest], hours) = items.split_first_chunk::<7>()?;
+    let number = |item: &Value| u64::try_from(reply::integer(item)?).ok();
+    let count = |item: &Value| u32::try_from(reply::integer(item)?).ok();
+    let Value::BulkString(rest) = rest else { return None };
+    let rule = reply::integer(rule)?;
+    let paused = match rule {
+        8 => Some(Paused::Until),
+        9 => Some(Paused::Open),
+        _ => None,
+    };
+    let hours = hours.chunks(2).map(|pair| match pair {
+        [hour, n] => Some((number(hour)?, count(n)?)),
         _ => None,
     });
     Some(Part {
-        code,
-        numbers: [number(a)?, number(b)?, number(c)?, number(d)?, number(e)?, number(f)?],
-        bound_by: BoundBy::from_code(u8::try_from(rule).ok()?)?,
-        used: used.iter().map(|n| u32::try_from(*n).ok()).collect::<Option<_>>()?,
+        code: reply::integer(code)?,
+        now: number(now)?,
+        placed: count(placed)?,
+        first: number(first)?,
+        last: number(last)?,
+        bound_by: if paused.is_some() { BoundBy::Pause } else { BoundBy::from_code(u8::try_from(rule).ok()?)? },
+        paused,
+        rest: rest.clone(),
         hours: hours.collect::<Option<_>>()?,
     })
 }

@@ -18,7 +18,7 @@ pub const PAST: usize = 60;
 /// How far back overdue seconds are looked for: as far as the calendar keeps what has passed.
 const HOUR: u64 = 3600;
 const SECOND_US: u64 = 1_000_000;
-const HEADER_BYTES: u64 = 196;
+const HEADER_BYTES: u64 = 224;
 /// A second's units, without the bit that says it has holes.
 const UNITS: u32 = (1 << 31) - 1;
 
@@ -46,13 +46,25 @@ struct Header {
     /// From this second on `rate` is in force, before it the other one.
     switch: u64,
     rate_before: (u64, u64),
+    /// How far the calendar lags behind the clock, until when that is counted, and up to when in a pause without end (0: none); us.
+    lag: u64,
+    rest: u64,
+    frozen: u64,
 }
 
 impl Header {
     fn read(bytes: &[u8]) -> Option<Self> {
         let number = |at: usize| Some(u64::from(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?)));
         let rate = |at: usize| Some((number(at)?, number(at + 4)?)).filter(|(_, den)| *den > 0);
-        Some(Self { base: number(0)?, rate: rate(8)?, switch: number(16)?, rate_before: rate(88)? })
+        let time = |at: usize| Some(f64::from_le_bytes(*bytes.get(at..)?.first_chunk()?) as u64);
+        let (lag, rest, frozen) = (time(196)?, time(204)?, time(212)?);
+        Some(Self { base: number(0)?, rate: rate(8)?, switch: number(16)?, rate_before: rate(88)?, lag, rest, frozen })
+    }
+
+    /// The second at which the calendar stands.
+    fn stands_at(&self, now: u64) -> u64 {
+        let clock = if self.frozen > 0 { self.frozen } else { now.max(self.rest) };
+        clock.saturating_sub(self.lag) / SECOND_US
     }
 
     fn capacity(&self, s: u64) -> u32 {
@@ -80,8 +92,10 @@ pub async fn recent(store: &Store, budget: &BudgetName) -> Result<Recent, StoreE
         overdue: None,
     };
     let Some(header) = Header::read(&range(store, budget, 0, HEADER_BYTES - 1).await?) else { return Ok(recent) };
-    let first = hour_ago.max(header.base);
-    let at = |s: u64| HEADER_BYTES + 4 * (s - header.base);
+    // seconds of the calendar are told by the clock
+    let lag = now_s.saturating_sub(header.stands_at(known.now.as_micros()));
+    let first = hour_ago.max(header.base + lag);
+    let at = |s: u64| HEADER_BYTES + 4 * (s - lag - header.base);
     let bytes = if now_s > first { range(store, budget, at(first), at(now_s) - 1).await? } else { vec![] };
     let units = |bytes: &[u8; 4]| u32::from_le_bytes(*bytes) & UNITS;
     let seconds: Vec<(u64, u32)> = (first..).zip(bytes.as_chunks::<4>().0.iter().map(units)).collect();
@@ -89,7 +103,7 @@ pub async fn recent(store: &Store, budget: &BudgetName) -> Result<Recent, StoreE
         recent.booked[(s - from) as usize] = *units;
     }
     for (s, capacity) in (from..).zip(&mut recent.capacity) {
-        *capacity = header.capacity(s);
+        *capacity = header.capacity(s.saturating_sub(lag));
     }
     let mut last_call = None;
     for call in calls(store, budget, from, now_s + 1).await? {
@@ -139,9 +153,9 @@ mod tests {
 
     #[test]
     fn a_second_holds_the_points_of_the_grid_that_lie_in_it() {
-        let header = Header { base: 0, rate: (3, 2), switch: 100, rate_before: (97, 1) };
+        let header = Header { base: 0, rate: (3, 2), switch: 100, rate_before: (97, 1), lag: 0, rest: 0, frozen: 0 };
         assert_eq!([99, 100, 101, 102].map(|s| header.capacity(s)), [97, 2, 1, 2]);
-        assert!(Header::read(&[0; 196]).is_none(), "no rate");
+        assert!(Header::read(&[0; 224]).is_none(), "no rate");
         assert!(Header::read(&[1; 95]).is_none());
     }
 }

@@ -33,6 +33,17 @@ pub enum BoundBy {
     Lanes,
     /// Nothing: it takes the place of a send of another lane.
     TakeOver,
+    /// The budget is paused.
+    Pause,
+}
+
+/// A pause of a budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Paused {
+    /// It has an end, and all that is booked leaves behind it.
+    Until,
+    /// It has none: nobody knows when what is booked will leave.
+    Open,
 }
 
 impl BoundBy {
@@ -48,6 +59,7 @@ impl BoundBy {
             Self::Spacing => "spacing",
             Self::Lanes => "lanes",
             Self::TakeOver => "take_over",
+            Self::Pause => "pause",
         }
     }
 
@@ -82,6 +94,8 @@ pub struct Booking {
     pub existing: bool,
     /// Which rule bound the slot; not known of a booking that stood before.
     pub bound_by: Option<BoundBy>,
+    /// The budget is paused. Without an end the instant is as if it went on at the answer.
+    pub paused: Option<Paused>,
     wait: Duration,
     lead: Duration,
     answered: Monotonic,
@@ -229,6 +243,29 @@ async fn book(
     if drafts.len() > MAX_BATCH {
         return Err(StoreError::Reply { script: "reserve", reply: format!("a batch of {}", drafts.len()) });
     }
+    let mut answers = Vec::with_capacity(drafts.len());
+    let mut vain = 0;
+    while answers.len() < drafts.len() {
+        let some = book_some(store, budget, &drafts[answers.len()..], flags).await?;
+        vain = if some.is_empty() { vain + 1 } else { 0 };
+        if vain > MOST_IN_VAIN {
+            return Err(reply::wrong("reserve", &"no answer"));
+        }
+        answers.extend(some);
+    }
+    Ok(answers)
+}
+
+/// Calls that a script may look for one slot, some ms each.
+const MOST_IN_VAIN: usize = 5_000;
+
+/// One call: answers for as many drafts as it came to, in some ms of Redis.
+async fn book_some(
+    store: &Store,
+    budget: &BudgetName,
+    drafts: &[&Draft],
+    flags: u8,
+) -> Result<Vec<Result<Booking, Refusal>>, StoreError> {
     let mut call = Call { keys: vec![keys::calendar(budget), keys::policy(budget)], args: vec![] };
     for draft in drafts {
         call.keys.push(keys::record(budget, &draft.id));
@@ -242,7 +279,7 @@ async fn book(
     let Some(lead) = lead else { return Ok(vec![Err(Refusal::UnknownBudget); drafts.len()]) };
     let read = Read { now, lead: Duration::from_micros(lead), answered };
     let answers: Option<Vec<_>> = items.map(|item| read.answer(&item)).collect();
-    answers.filter(|a| a.len() == drafts.len()).ok_or_else(|| reply::wrong("reserve", &"another number of answers"))
+    answers.filter(|a| a.len() <= drafts.len()).ok_or_else(|| reply::wrong("reserve", &"another number of answers"))
 }
 
 /// '<c8BI4dd' digest, extended, cost, not_before, deadline
@@ -280,15 +317,25 @@ impl Read {
         let at = Instant::from_micros(self.now.checked_add_signed(wait_us)?);
         let booked = Instant::from_micros(self.now);
         let Read { lead, answered, .. } = *self;
-        let bound_by = if code % 32 == 0 { Some(BoundBy::from_code(code / 32)?) } else { None };
+        let paused = match code {
+            15 | 17 => Some(Paused::Until),
+            16 | 18 => Some(Paused::Open),
+            _ => None,
+        };
+        let bound_by = match code {
+            15 | 16 => Some(BoundBy::Pause),
+            _ if code % 32 == 0 => Some(BoundBy::from_code(code / 32)?),
+            _ => None,
+        };
         Some(match code % 32 {
-            0 | 1 => Ok(Booking {
+            0 | 1 | 15..=18 => Ok(Booking {
                 seq,
                 slot: (second, position),
                 at,
                 booked,
-                existing: code == 1,
+                existing: matches!(code, 1 | 17 | 18),
                 bound_by,
+                paused,
                 wait,
                 lead,
                 answered,

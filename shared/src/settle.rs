@@ -80,6 +80,9 @@ pub struct Report<'a> {
     pub cooldown: Option<Cooldown>,
     /// Since the call began; of one that was not started, since it should have begun.
     pub elapsed: Duration,
+    /// How long the call was held up between the instant that was claimed for it and its begin. The record of a send that was sent
+    /// keeps it, to the millisecond and 1,022 of them at most.
+    pub held_up: Duration,
 }
 
 /// What the worker does with the copy.
@@ -112,7 +115,7 @@ pub async fn settle(store: &Store, report: Report<'_>) -> Result<Action, StoreEr
     action(value)
 }
 
-/// '<BI4I4I4c8BI4dddd' outcome, seq, tag, nonce, digest, extended, cost, delay, cooldown, elapsed, deadline
+/// '<BI4I4I4c8BI4dddI4d' outcome, seq, tag, nonce, digest, extended, cost, delay, cooldown, elapsed, held up, deadline
 fn pack(report: &Report<'_>) -> Vec<u8> {
     let draft = &report.envelope.draft;
     let of_recipient = report.cooldown.is_some_and(|cooldown| cooldown.scope == Scope::Recipient);
@@ -136,6 +139,7 @@ fn pack(report: &Report<'_>) -> Vec<u8> {
     arg.extend(micros_up(report.delay).to_le_bytes());
     arg.extend(micros_up(cooldown.map(|c| c.rest).unwrap_or_default()).to_le_bytes());
     arg.extend(micros_up(report.elapsed).to_le_bytes());
+    arg.extend(u32::try_from(report.held_up.as_micros()).unwrap_or(u32::MAX).to_le_bytes());
     arg.extend(micros(draft.deadline));
     draft.extend(&mut arg, flags);
     arg

@@ -146,6 +146,15 @@ pub enum Event {
         /// Which rule bound the new slot.
         bound_by: BoundBy,
     },
+    /// It had to move, and there was no place before its deadline.
+    NoPlace {
+        /// When.
+        at: Instant,
+        /// Why it had to move.
+        why: MoveReason,
+        /// The instant it left; `None` when that booking was void.
+        from: Option<Instant>,
+    },
     /// A worker holds it.
     Claimed {
         /// Until then.
@@ -194,10 +203,15 @@ pub struct SendStatus {
     pub cost: u32,
     /// Second and position of its slot.
     pub slot: (u32, u32),
-    /// The slot's instant; `None` when the booking is void.
+    /// When it leaves, as it stands now; `None` when the booking is void, or the budget is paused without an end.
     pub at: Option<Instant>,
+    /// Its slot is at that instant. False: it will move at its claim (the rate was lowered, a cooldown came, another send took its
+    /// place), to about there.
+    pub stands: bool,
     /// Until the slot; zero when it has passed.
     pub wait: Duration,
+    /// How long its call was held up between the instant that was claimed for it and its begin; `None` unless it was sent.
+    pub held_up: Option<Duration>,
     /// Its lane; `None` when the policy has it no longer.
     pub lane: Option<LaneName>,
     /// The receipt that stands, if any came.
@@ -319,8 +333,8 @@ fn read(items: &[Value]) -> Option<(BudgetStatus, Option<SendStatus>)> {
 }
 
 fn send(items: &[Value], budget: &BudgetStatus) -> Option<SendStatus> {
-    let ([state, seq, attempts, throttles, hops, cost, second, position, at, time, origin, called], rest) =
-        integers::<12>(items)?;
+    let ([state, seq, attempts, throttles, hops, cost, second, position, at, stands, time, origin, called, held], rest) =
+        integers::<14>(items)?;
     let number = |n: i64| u32::try_from(n).ok();
     let state = SendState::from_code(state)?;
     let (at, second, origin) = (instant(at), number(second)?, number(origin)?);
@@ -354,7 +368,9 @@ fn send(items: &[Value], budget: &BudgetStatus) -> Option<SendStatus> {
         cost: number(cost)?,
         slot: (second, number(position)?),
         at,
+        stands: stands == 1,
         wait: Duration::from_micros(at.map_or(0, |at| at.as_micros().saturating_sub(budget.now.as_micros()))),
+        held_up: (state == SendState::Sent).then_some(Duration::from_millis(u64::try_from(held).ok()?)),
         lane: String::from_utf8(lane.clone()).ok().and_then(|name| LaneName::new(name).ok()),
         receipt,
         history,
@@ -419,11 +435,9 @@ fn moved(item: &Value) -> Option<Event> {
     if why == 0 {
         return Some(Event::Booked { at: millis(at), bound_by: BoundBy::from_code(rule)? });
     }
-    Some(Event::Moved {
-        at: millis(at),
-        why: MoveReason::from_code(why.into())?,
-        from: (from > 0).then_some(millis(from)),
-        to: millis(to),
-        bound_by: BoundBy::from_code(rule)?,
-    })
+    let (why, from) = (MoveReason::from_code(why.into())?, (from > 0).then_some(millis(from)));
+    if to == 0 {
+        return Some(Event::NoPlace { at: millis(at), why, from });
+    }
+    Some(Event::Moved { at: millis(at), why, from, to: millis(to), bound_by: BoundBy::from_code(rule)? })
 }

@@ -99,6 +99,14 @@ impl Reader {
                     }
                     _ => Err(format!("{expr}: not of a metric")),
                 },
+                ("histogram_quantile", [of, buckets]) => {
+                    let Expr::NumberLiteral(of) = &**of else { return Err(format!("{expr}: of a number")) };
+                    let mut labels = self.read(buckets)?.ok_or_else(|| format!("{expr}: of no metric"))?;
+                    if !(0.0..=1.0).contains(&of.val) || !labels.remove("le") {
+                        return Err(format!("{expr}: a part, of buckets by their bounds"));
+                    }
+                    Ok(Some(labels))
+                }
                 (other, _) => Err(format!("{other}: this test does not know it yet")),
             },
             Expr::Aggregate(of) => {
@@ -192,6 +200,8 @@ fn prometheus_rules_ask_for_what_the_table_has() {
         &metrics::HORIZON,
         &metrics::REBOOKED,
         &metrics::UNUSED,
+        &metrics::CALL_DELAY,
+        &metrics::JITTER,
         &metrics::REDIS_UP,
     ];
     assert!(leading.iter().all(|metric| asked.contains(metric.name)), "{asked:?}");
@@ -218,6 +228,9 @@ fn broken_prometheus_rules_are_found() {
         ("rate(sendslot_sends_total[10m])", "rate(sendslot_sends_total[ten])", "SendslotRebooked:"),
         ("rate(sendslot_sends_total[10m])", "rate(sendslot_wait_seconds[10m])", "it has no such series"),
         ("rate(sendslot_sends_total[10m])", "rate(sendslot_unused_ratio[10m])", "a gauge has no rate"),
+        ("sum by (budget, le) (", "sum by (budget) (", "of buckets by their bounds"),
+        ("histogram_quantile(0.5,", "histogram_quantile(50,", "of buckets by their bounds"),
+        ("> max by (budget) (sendslot_jitter", "> max(sendslot_jitter", "never meet"),
         ("{reason!~", "{why!~", "no label \"why\""),
         ("displaced|", "displaced(|", "SendslotRebooked:"),
         ("{le=\"0.75\"}", "{le=\"0.7\"}", "no bucket ends there"),
@@ -372,7 +385,7 @@ fn check_alarms(json: &str) -> Result<usize, String> {
 
 #[test]
 fn cloudwatch_alarms_ask_for_what_workers_write() {
-    assert_eq!(check_alarms(CLOUDWATCH), Ok(6));
+    assert_eq!(check_alarms(CLOUDWATCH), Ok(7));
 }
 
 #[test]
@@ -391,6 +404,7 @@ fn broken_cloudwatch_alarms_are_found() {
         ("ApproximateAgeOfOldestMessage", "ApproximateAgeOfOldestMessages", "SQS has no such metric"),
         ("\"Threshold\"", "\"Treshold\"", "Treshold"),
         ("-wait\"", "-deadlines\"", "a name twice"),
+        ("sendslot_call_delay_seconds", "sendslot_jitter_seconds", "workers do not write it"),
     ] {
         assert!(CLOUDWATCH.contains(good), "{good}");
         let found = check_alarms(&CLOUDWATCH.replacen(good, bad, 1));

@@ -9,10 +9,13 @@ use sendslot_shared::envelope::{Envelope, fresh_tag};
 use sendslot_shared::message::Message;
 use sendslot_shared::policy::{OnUnknown, Policy};
 use sendslot_shared::settle::{Action, Ending, Report, settle};
+use sendslot_shared::status::Event;
 use sendslot_shared::time::Instant;
 use sendslot_tests::{Bench, SECOND, START, costing, draft, on_each_redis, per_second};
 
 const MS: u64 = 1000;
+/// Each call's.
+const HELD_UP: Duration = Duration::from_micros(7900);
 
 async fn calls(bench: &Bench) -> Vec<(u64, u32)> {
     let (from, to) = (Instant::from_micros(START - 3600 * SECOND), Instant::from_micros(START + 7200 * SECOND));
@@ -32,7 +35,7 @@ async fn endings(bench: &Bench) -> BTreeMap<String, u64> {
 
 async fn report(bench: &Bench, envelope: &Envelope, nonce: u32, ending: Ending, elapsed_us: u64) -> Action {
     let elapsed = Duration::from_micros(elapsed_us);
-    let report = Report { envelope, nonce, ending, delay: Duration::ZERO, cooldown: None, elapsed };
+    let report = Report { envelope, nonce, ending, delay: Duration::ZERO, cooldown: None, elapsed, held_up: HELD_UP };
     settle(&bench.store, report).await.unwrap()
 }
 
@@ -69,6 +72,60 @@ async fn each_call_is_noted_once_at_the_millisecond_it_began() {
         assert_eq!(endings(&bench).await, BTreeMap::new());
         let size: u64 = bench.command(redis::cmd("STRLEN").arg(format!("s{{b}}au:{}", START / SECOND / 60))).await;
         assert_eq!(size, 2 + 2 + 8 + 8);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_record_keeps_how_long_its_call_took_and_was_held_up() {
+    on_each_redis(async |bench: Bench| {
+        bench.policy(&per_second(100, 0.5)).await;
+        let hour = 3600 * SECOND;
+        // what is told after 70 minutes, as after an outage of Redis, is kept in seconds
+        let told = [
+            (0, 7900, 7),
+            (50 * MS, 999, 0),
+            (70 * MS, 5_000_000, 1022),
+            (4_194_303 * MS, 7900, 7),
+            (5 * hour, 7900, 0),
+        ];
+        let (mut now, mut noted) = (START, 0);
+        for (i, (took, held_us, kept_ms)) in told.into_iter().enumerate() {
+            for lost in [false, true] {
+                bench.set_clock(now).await;
+                let id = format!("m{i}{lost}");
+                let copy = bench.copy(&draft(&id)).await;
+                let began = claim(&bench, &copy, 1).await;
+                if lost {
+                    let _: i64 = bench.command(redis::cmd("DEL").arg(format!("s{{b}}r:{id}"))).await;
+                }
+                // told twice, it is one call
+                for later in [0, 30 * SECOND] {
+                    now = began + took + later;
+                    bench.set_clock(now).await;
+                    let (elapsed, held_up) = (Duration::from_micros(took + later), Duration::from_micros(held_us));
+                    let (delay, cooldown, nonce, ending) = (Duration::ZERO, None, 1, Ending::Sent);
+                    let report = Report { envelope: &copy, nonce, ending, delay, cooldown, elapsed, held_up };
+                    assert_eq!(settle(&bench.store, report).await.unwrap(), Action::Acknowledge);
+                    let send = bench.status(&copy.draft).await.unwrap();
+                    assert_eq!(send.held_up, Some(Duration::from_millis(kept_ms)), "{id}");
+                    let called = send.history.iter().find_map(|event| match event {
+                        Event::Called { at } => Some(at.as_micros()),
+                        _ => None,
+                    });
+                    let off = called.unwrap().abs_diff(began);
+                    assert!(off <= if took > 2 * hour { SECOND } else { MS }, "{id}: off by {off} us");
+                }
+                noted += 1;
+            }
+        }
+        let mut found = vec![];
+        let (from, to) = (Instant::from_micros(START), Instant::from_micros(now));
+        let mut minutes = audit::calls(&bench.store, &bench.budget, from, to);
+        while let Some(calls) = minutes.next().await.unwrap() {
+            found.extend(calls);
+        }
+        assert_eq!(found.len(), noted, "{found:?}");
     })
     .await;
 }

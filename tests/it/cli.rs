@@ -581,8 +581,8 @@ async fn plan_tells_what_a_burst_will_take() {
         "messages held  180 = ",
         "environments  22, ",
         "SQS requests  3000 = 1000 send + 0 hop + 1000 receive + 1000 delete",
-        "grace  124.0 ms",
-        "costs  up to 11 units fit beside others",
+        "jitter  50.0 ms",
+        "costs  up to 8 units fit beside others",
     ] {
         assert!(ran.stdout.contains(row), "{row:?} in {}", ran.stdout);
     }
@@ -640,7 +640,7 @@ async fn plan_tells_what_it_costs_and_what_would_cost_less() {
 async fn plan_refuses_what_cannot_work_and_says_what_would() {
     let bad: [(&str, &[&str]); 7] = [
         ("--burst 0 --limit 100", &["burst of 0", "at least 1"]),
-        ("--burst 10 --limit 100 --headroom 0.99", &["headroom 0.99", "0.9881"]),
+        ("--burst 10 --limit 100 --headroom 1.01", &["headroom 1.01", "at most 1"]),
         ("--burst 10 --limit 100 --units 101", &["above 100 units", "split"]),
         ("--burst 10 --limit 0", &["limit 0", "at least 1"]),
         ("--burst 10 --limit 100 --batch-size 100", &["batch size of 100", "at least 1 s"]),

@@ -36,7 +36,8 @@ cases! {
         fourteen_hours_of_use_keep_everything_in_its_place,
         any_rational_rate_has_an_exact_grid_with_lanes_as_well,
         a_not_before_up_to_the_horizon_stalls_nobody,
-        a_hundred_thousand_with_one_start_cost_the_same_each;
+        a_hundred_thousand_with_one_start_cost_the_same_each,
+        a_clock_that_was_a_day_ahead_costs_no_day;
     costs:
         light_sends_fill_what_heavier_ones_leave,
         ten_thousand_seconds_that_do_not_fit_are_not_walked_twice,
@@ -54,6 +55,7 @@ cases! {
     deadlines:
         past_its_deadline_a_send_is_refused_with_the_slot_it_would_get,
         a_deadline_that_passes_or_is_out_of_reach_at_a_hop_ends_the_send,
+        out_of_reach_it_takes_the_place_of_one_that_can_wait,
         a_deadline_holds_at_the_claim,
         a_deadline_holds_when_a_send_is_booked_again,
         a_redrive_books_what_failed_and_refuses_what_is_too_late,
@@ -86,10 +88,13 @@ cases! {
         shares_of_rates_that_are_no_whole_numbers_are_whole_units,
         an_unknown_lane_is_refused_and_leaves_no_trace,
         lanes_removed_and_added_again_keep_their_bookings,
-        reservations_may_be_changed_while_a_backlog_waits;
+        reservations_may_be_changed_while_a_backlog_waits,
+        a_reserved_lane_that_preempts_leaves_nothing_idle;
     pausing:
-        while_paused_nothing_is_sent_and_hops_are_at_most_a_minute,
-        after_a_pause_everything_is_booked_again_and_sent,
+        while_paused_nothing_is_sent_and_the_order_is_kept,
+        a_pause_that_is_lifted_early_or_has_no_end_keeps_the_order,
+        a_pause_delays_nothing_behind_room_enough,
+        after_a_pause_everything_is_sent_and_nothing_at_once,
         a_pause_outlives_a_lost_calendar;
     preempting:
         an_urgent_send_takes_the_first_place_and_the_waiting_one_hears_it_at_its_claim,
@@ -115,26 +120,31 @@ cases! {
         a_send_that_is_booked_again_counts_once,
         a_lowered_quota_holds_for_what_is_booked,
         windows_hold_over_a_new_year,
-        a_lost_quota_begins_anew;
+        a_lost_quota_begins_anew,
+        full_windows_are_not_walked_twice;
     quoting:
         a_plain_quote_is_what_is_booked,
         a_quote_knows_lanes,
         a_quote_knows_holes_and_heavy_sends,
         a_quote_knows_quotas,
         a_long_quote_goes_on_where_its_last_part_stopped,
-        a_quote_says_why_it_stops;
+        a_quote_says_why_it_stops,
+        a_quote_knows_a_pause;
     rates:
         raising_the_rate_makes_nobody_wait_longer,
         lowering_the_rate_is_obeyed_at_once,
         a_ramp_is_honoured_by_bookings_ahead_and_by_the_guard,
         a_throttle_cuts_the_rate_once,
         a_busy_clean_rate_rises_to_its_ceiling,
-        an_idle_rate_does_not_rise;
+        an_idle_rate_does_not_rise,
+        a_raised_rate_lets_what_wakes_up_leave_earlier,
+        the_told_instants_follow_a_lowered_rate;
     rebooking:
         a_tenth_of_each_second_is_for_sends_that_are_booked_again,
         five_hundred_simultaneous_throttles_share_no_slot,
         order_inside_a_lane_is_arrival_order,
-        missed_sends_do_not_wait_for_the_whole_backlog;
+        missed_sends_do_not_wait_for_the_whole_backlog,
+        an_outage_of_all_workers_keeps_the_order;
     spacing:
         one_recipient_waits_and_holds_up_nobody,
         a_cancelled_send_gives_its_time_back,

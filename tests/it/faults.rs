@@ -27,7 +27,11 @@ async fn claim(store: &Store, copy: &Envelope, nonce: u32) -> Result<Verdict, St
 
 async fn settle(store: &Store, copy: &Envelope, nonce: u32) -> Result<Action, StoreError> {
     let (delay, elapsed) = (Duration::ZERO, Duration::ZERO);
-    settle::settle(store, Report { envelope: copy, nonce, ending: Ending::Sent, delay, cooldown: None, elapsed }).await
+    settle::settle(
+        store,
+        Report { envelope: copy, nonce, ending: Ending::Sent, delay, cooldown: None, elapsed, held_up: Duration::ZERO },
+    )
+    .await
 }
 
 /// A copy whose slot is now.

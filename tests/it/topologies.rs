@@ -70,7 +70,11 @@ async fn claim_at_slot(store: &Store, copy: &Envelope, nonce: u32) -> Verdict {
 
 async fn settle_sent(store: &Store, envelope: &Envelope, nonce: u32) -> Result<Action, StoreError> {
     let (delay, elapsed) = (Duration::ZERO, Duration::ZERO);
-    settle::settle(store, Report { envelope, nonce, ending: Ending::Sent, delay, cooldown: None, elapsed }).await
+    settle::settle(
+        store,
+        Report { envelope, nonce, ending: Ending::Sent, delay, cooldown: None, elapsed, held_up: Duration::ZERO },
+    )
+    .await
 }
 
 /// One plain command on one server.

@@ -103,7 +103,8 @@ pub trait Engine {
     /// Reports an ending without delay or cooldown.
     async fn settle(&self, copy: &Envelope, nonce: u32, ending: Ending) -> Action {
         let (delay, elapsed) = (Duration::ZERO, Duration::ZERO);
-        self.report(Report { envelope: copy, nonce, ending, delay, cooldown: None, elapsed }).await
+        self.report(Report { envelope: copy, nonce, ending, delay, cooldown: None, elapsed, held_up: Duration::ZERO })
+            .await
     }
 }
 

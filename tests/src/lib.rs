@@ -134,7 +134,8 @@ impl Bench {
         rest: Option<Duration>,
     ) -> Action {
         let cooldown = rest.map(|rest| Cooldown { rest, scope: Scope::Account });
-        let report = Report { envelope, nonce, ending, delay, cooldown, elapsed: Duration::ZERO };
+        let report =
+            Report { envelope, nonce, ending, delay, cooldown, elapsed: Duration::ZERO, held_up: Duration::ZERO };
         settle::settle(&self.store, report).await.expect("Redis answers")
     }
 

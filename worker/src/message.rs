@@ -79,12 +79,17 @@ impl<P: Provider> Delivery<'_, P> {
         self.log_arrival(&answer.verdict);
         let mut seeded = false;
         let mut due = self.envelope.at;
+        let mut longest_held_up = Duration::ZERO;
         loop {
             let Asked { asked, answered, verdict } = answer;
-            let Answer { verdict, now } = match verdict {
+            let told = match verdict {
                 Ok(answer) => answer,
                 Err(error) => return self.without_redis(&error).await,
             };
+            if self.called().is_none() {
+                measure::claimed(self.place(), due, &told);
+            }
+            let Answer { verdict, now } = told;
             let trip = answered - asked;
             // the verdict was given half a round trip ago
             let given = answered - self.worker.round_trip.half(trip);
@@ -109,11 +114,12 @@ impl<P: Provider> Delivery<'_, P> {
                         // the claim that the call was made without: it is not made again
                         self.envelope.report = None;
                         let made = Decision::plain(ending, "the call was made while Redis could not be asked");
-                        return self.settle(made, report.elapsed()).await;
+                        return self.settle(made, report.elapsed(), Duration::ZERO).await;
                     }
                     let planned = answered.max(given + delay);
                     tokio::time::sleep_until(planned.into()).await;
                     let held_up = self.worker.round_trip.beyond(trip) + planned.elapsed();
+                    longest_held_up = longest_held_up.max(held_up);
                     if held_up > jitter.max(STALL) || self.is_too_late(asked, lease) {
                         match self.give_back(held_up).await {
                             Some(disposition) => return disposition,
@@ -121,9 +127,9 @@ impl<P: Provider> Delivery<'_, P> {
                         }
                         continue;
                     }
-                    measure::claimed(&self.envelope, due, now.plus(delay));
+                    measure::called(&self.envelope, now.plus(delay), held_up);
                     let (decision, took) = self.call(attempt, attempt.saturating_add(throttles)).await;
-                    return self.settle(decision, took).await;
+                    return self.settle(decision, took, longest_held_up).await;
                 }
                 Verdict::Done => return Disposition::Acknowledge,
                 Verdict::Dead { reason, attempts } => return self.dead_letter(reason, attempts, "").await,
@@ -202,9 +208,9 @@ impl<P: Provider> Delivery<'_, P> {
     /// Gives the claim back, whose call should have been made `held_up` ago. `None`: the copy asks again.
     async fn give_back(&self, held_up: Duration) -> Option<Disposition> {
         tracing::info!(id = %self.id(), held_up_ms = ms(held_up), "too late to call: the claim is given back");
-        measure::ended(self.place(), Ending::NotStarted);
+        measure::given_back(self.place(), held_up);
         let held = Decision::plain(Ending::NotStarted, "the worker was held up between its claim and the call");
-        match self.tell_end(&held, held_up).await {
+        match self.tell_end(&held, held_up, held_up).await {
             Ok(Action::Again) if self.has_time_for(Duration::ZERO) => None,
             Ok(action) => Some(self.act(action, held.ending, &held.error).await),
             Err(disposition) => Some(disposition),
@@ -239,16 +245,16 @@ impl<P: Provider> Delivery<'_, P> {
         }
     }
 
-    async fn settle(&self, decision: Decision, elapsed: Duration) -> Disposition {
-        match self.tell_end(&decision, elapsed).await {
+    async fn settle(&self, decision: Decision, elapsed: Duration, held_up: Duration) -> Disposition {
+        match self.tell_end(&decision, elapsed, held_up).await {
             Ok(action) => self.act(action, decision.ending, &decision.error).await,
             Err(disposition) => disposition,
         }
     }
 
     /// Tells Redis how the call ended: what to do now, or, when Redis could not be told, what became of the copy that carries the
-    /// outcome on.
-    async fn tell_end(&self, decision: &Decision, elapsed: Duration) -> Result<Action, Disposition> {
+    /// outcome on. `held_up`: the longest that this delivery's claims were, so that those that were given back are known by their send.
+    async fn tell_end(&self, decision: &Decision, elapsed: Duration, held_up: Duration) -> Result<Action, Disposition> {
         let called_at =
             (decision.ending != Ending::NotStarted).then(|| SystemTime::now().checked_sub(elapsed)).flatten();
         let report = Report {
@@ -258,6 +264,7 @@ impl<P: Provider> Delivery<'_, P> {
             delay: decision.delay,
             cooldown: decision.cooldown,
             elapsed,
+            held_up,
         };
         let (told, ()) =
             tokio::join!(self.report(report, SETTLE_TRIES), self.remember(decision.provider_id.as_deref()));
@@ -345,6 +352,7 @@ impl<P: Provider> Delivery<'_, P> {
             delay: Duration::ZERO,
             cooldown: None,
             elapsed: pending.elapsed(),
+            held_up: Duration::ZERO,
         };
         match self.report(report, 1).await {
             Ok(Action::Again) => None,

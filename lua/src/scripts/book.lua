@@ -11,15 +11,16 @@ local function load_book()
   load_search()
   function C.look_up(lane, cost, start, rule, reach_s, recipient, again)
     local most = cost > H.u0 and cost - H.u0 or 0
-    local last_s, from = floor(start / SECOND) + reach_s, start
+    local last_s, from = C.second_of(start) + reach_s, start
     if most > 0 then load_heavy() end
+    C.work, C.looked_from, C.looked_rule = C.work + 5, start, rule
     C.personal = false          -- whether its recipient moved it
     for _ = 1, 100 do
       local s, p, place, front, began
       if most > 0 then s, p, place, front, began = C.find_heavy(lane, cost, most, from, last_s)
       else s, p, place = C.find(lane, cost, from, last_s) end
-      if not s then return nil, p * SECOND end
-      local first_s = floor(from / SECOND)
+      if not s then return nil, p * SECOND + C.lag_at(p) end
+      local first_s = C.second_of(from)
       if rule < 4 and (s > first_s or p > C.position(first_s, from)) then rule = C.lane_bound and 6 or 1 end
       C.began = began           -- from when on nothing else stands in front of it
       if front and front > 0 then
@@ -33,6 +34,7 @@ local function load_book()
       local at = C.instant(s, p)
       local next, why
       if recipient or H.has_quotas then next, why = C.blocked(at, cost, recipient) end
+      if C.unfinished then return nil, next or at end
       if not next then
         if (again or lane_preempts[lane]) and at - from > TAKE_OVER_AFTER then
           local s2, p2 = C.take_over(lane, cost + most, from, at, not lane_preempts[lane])
@@ -45,7 +47,8 @@ local function load_book()
         return s, p, at, rule, place, false
       end
       from, rule, C.personal = next, why, C.personal or why == 5
-      if floor(from / SECOND) > last_s then return nil, from end
+      C.looked_from, C.looked_rule = from, rule
+      if C.second_of(from) > last_s then return nil, from end
     end
     return nil, from
   end
@@ -65,13 +68,14 @@ local function load_book()
 
   -- Takes what look_up found: positions, quotas, spacing. kept: nobody takes these positions over. Returns the flags of the
   -- record's state.
-  function C.commit(lane, cost, s, p, at, place, under, recipient, kept)
+  function C.commit(lane, cost, s, p, at, place, under, recipient, kept, deadline)
     local urgent = lane_preempts[lane] or false
     local own = under or urgent or kept or not place and guaranteed(lane, s, cost) or false
     for i = 1, place and #place or 1 do
       local ts, tp, tn = s, p, cost
       if place then ts, tp, tn = unpack(place[i]) end
       if under then C.use(lane, ts, tn) else C.take(lane, ts, tp, tn) end
+      if deadline > 0 then C.note_deadline(ts, tp, tn, deadline) end
       if own then
         C.set_marks(ts, tp, tn, 1)
         if urgent or under then C.count_marks(ts, urgent and 1 or 2, tn) end

@@ -1,11 +1,27 @@
 -- calendar.lua: the beginning and the end of every script's general path.
 local function make_calendar()
+  C.work = 0               -- what this call has cost, in units of about a microsecond
   function C.outlive(s)
     if s > H.expiry - 3600 then
-      H.expiry = s + 7200
-      call('HSET', POLICY, 'idle_after', H.expiry)
-      call('EXPIRE', CAL, H.expiry - now_s)
-      H.dirty = true
+      H.expiry, H.dirty = s + 7200, true
+      C.live_on()
+    end
+  end
+
+  -- Until when the calendar is needed, from now on (s).
+  function C.life() return max(1, H.expiry - now_s + ceil(max(0, H.rest - now) / SECOND)) end
+
+  -- Everything of it lives as long as it is needed.
+  function C.live_on()
+    local life = C.life()
+    call('HSET', POLICY, 'idle_after', floor(now / SECOND) + life)
+    call('EXPIRE', CAL, life)
+    if H.lag == 0 then return end
+    for _, key in ipairs({ 'holes', 'pre', 'hb' }) do call('EXPIRE', PREFIX .. key, life, 'GT') end
+    for i, share in pairs(lane_share) do
+      for p = floor(now_s / PAGE), floor(now_s / PAGE) + 1 do
+        if share > 0 then call('EXPIRE', PREFIX .. 'lu:' .. i .. ':' .. H.epoch .. ':' .. p, life, 'GT') end
+      end
     end
   end
 
@@ -13,7 +29,7 @@ local function make_calendar()
     return (min(2097151, max(0, s - now_s)) * 128 + floor(now % SECOND / 10000)) * 16 + rule
   end
 
-  function C.record_ttl(s) return max(1, s - now_s) + H.dedup end
+  function C.record_ttl(s) return max(1, s - now_s + ceil(max(0, H.rest - now) / SECOND)) + H.dedup end
 
   function C.recipient_in(tail)
     if #tail % 10 == 8 then return string.sub(tail, -8) end
@@ -64,9 +80,11 @@ local function make_calendar()
     if H.has_quotas then
       load_rules()
       C.load_quotas()
-      if kept ~= 'kept' then C.trim_quotas(kept == 'new') end
+      if kept == 'new' then C.void_quotas() end
     end
     if C.segments then C.follow_ramp() end
+    -- a pause without an end outlives what was meant for a while
+    if H.frozen > 0 and call('TTL', CAL) < C.life() - 600 then C.live_on() end
     if H.level < H.ceiling_level then adapt() end
     return true
   end

@@ -17,12 +17,12 @@
 --   verdict 0 send (wait: rest of the lease; reason: us until the call; lead: us that may pass between that and the call), 1 wait (until the slot), 2 done, 3 dead, 4 busy (until the lease ends),
 --     5 reissue (until the record's slot), 6 hop (until the slot), 7 rebooked (until the new slot), 8 hold (no policy)
 --   reason (dead): 1 conflict, 2 failed before, 3 expired, 4 unknown outcome, 5 unknown history, 6 attempts, 7 cost,
---     8 too far; (rebooked, and wait after a re-booking): 20 lost, 21 cooldown, 22 missed, 23 capacity, 24 lease ended,
---     25 displaced, 27 quota, 29 spacing; (hop): 28 paused
+--     8 too far, 10 expired since it was displaced, 11 since a cooldown came, 12 since it was late; (rebooked, and wait after a re-booking): 20 lost, 21 cooldown, 22 missed, 23 capacity, 24 lease ended,
+--     25 displaced, 26 the rate was raised, 27 quota, 29 spacing; (hop): 28 paused
 local seq, tag, nonce, digest, extended, cost, copy_at, not_before, deadline, lease_ms = sunpack('<I4I4I4c8BI4dddI4', ARGV[1])
 local record = call('GET', KEYS[3])
 local header = call('GETRANGE', CAL, 0, 63)
-if record and #header == 64 then
+if record and #header == 64 and string.byte(header, 63) == LAYOUT then
   -- Common case: booked, this very copy, this calendar, no cooldown over the slot, inside its capacity, in time.
   local base, epoch, num, den, switch, jitter, cool, tat, gap, slack, lead = sunpack('<I4I4I4I4I4I4ddddI4', header)
   local state, rlane, attempts, throttles, rseq, hops, rcost, s, p, repoch, _, origin, _, rdigest = sunpack(RECORD, record)

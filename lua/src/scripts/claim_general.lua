@@ -23,7 +23,7 @@ end
 -- From when a send may be booked again, and which rule says so.
 local function from_now()
   local start, rule = now, 0
-  if H.cool > start then start, rule = H.cool, 3 end
+  if max(H.cool, H.rest) > start then start, rule = max(H.cool, H.rest), 3 end
   if not_before > start then start, rule = ceil(not_before / SECOND) * SECOND, 2 end
   return start, rule
 end
@@ -69,7 +69,7 @@ end
 
 -- The call is made after `delay`. Quotas and spacing are laws as well: what was called counts, whatever was booked.
 local function send(at, delay)
-  if delay > 0 then delay = ceil((now + delay) / 1000) * 1000 - now end     -- the record keeps the instant to the millisecond
+  if delay > 0 then delay = ceil((now + max(1000, delay)) / 1000) * 1000 - now end     -- the record keeps the millisecond
   local call_at = now + delay
   if deadline > 0 and call_at > deadline then return rebook(22, true) end
   for _, q in ipairs(C.quotas) do
@@ -96,17 +96,44 @@ local function send(at, delay)
   return sending(delay)
 end
 
+local due
+
+-- How long nobody called although slots came, before this one too (us): no worker was there.
+local function lost_time(idle)
+  load_seconds()
+  idle = min(idle, now - H.rest)
+  local s = max(H.base, floor((now - H.lag - idle) / SECOND))
+  while s < rec.second and (C.get(C.high_water, s) == 0 or C.get(C.high_water, s) >= HOLES) do s = s + 1 end
+  return min(idle, now - H.lag - s * SECOND)
+end
+
 -- The slot has come: the guard decides, and lateness is no offence. What the guard lets pass a little later is charged for that
--- instant. Beyond the patience a send passes only where capacity lies idle; else it is booked again.
+-- instant. Beyond the patience a send passes only where capacity lies idle; else it is booked again. When all workers were away and
+-- the calendar is full, the calendar stood still meanwhile.
 local function at_slot(at)
-  local late, charge = now - at, rec.cost * H.gap
-  local idle = now - H.base * SECOND - H.tat
+  local charge, idle = rec.cost * H.gap, now - H.base * SECOND - H.tat
+  if now - at > PATIENCE and idle > PATIENCE and now - H.rest > PATIENCE then
+    local lost = lost_time(idle)
+    if lost > PATIENCE and C.full_for(lost) then
+      H.rest = now
+      C.set_lag(H.lag + lost)
+      C.live_on()
+      return due()
+    end
+  end
+  local late = now - at
   if late > PATIENCE then
     if idle >= charge then return send(at, 0) end
   else
     local delay = max(0, charge - H.slack - idle)
     if delay > 0 and C.heavy(rec.cost) then load_heavy(); delay = min(delay, C.counted_delay(rec.cost)) end
-    if late + delay <= PATIENCE then return send(at, delay) end
+    if late + delay <= PATIENCE then
+      -- what was left unused before a send in time makes the lag good, slowly: copies are told their instants 2 s ahead
+      local since = min(idle, now - H.rest)
+      local unused = since - late - (H.den * SECOND / H.num - H.gap)
+      if H.lag > 0 and unused > 0 then C.set_lag(H.lag - min(unused, since / 20)) end
+      return send(at, delay)
+    end
   end
   return rebook(22, true)
 end
@@ -118,6 +145,48 @@ local function hop(wait, reason)
   C.store(KEYS[3], rec, true)
   C.finish()
   return verdict(6, wait, rec.seq, rec.attempts, reason)
+end
+
+-- A paused budget's copy comes back each minute, later the longer the pause lasts. The first ones, and those before which nobody
+-- waited, stay with their workers, so that they leave as soon as it goes on.
+local HEAD, TRIP, TRIP_MOST = 20, 60 * SECOND, 890 * SECOND
+local function wait_for_the_end_of_the_pause(at)
+  local goes_on = H.frozen > 0 and now or H.rest
+  if C.origin(rec) % 16 == 0 or (at - goes_on - H.transit) * H.num < HEAD * H.den * SECOND then
+    C.finish()
+    return verdict(1, min(H.lead + SECOND, max(0, at - goes_on) + 2 * SECOND), rec.seq, rec.attempts)
+  end
+  local trip = min(TRIP_MOST, max(TRIP, (now - tonumber(call('HGET', POLICY, 'paused_at') or now)) / 10)) + H.lead
+  if H.frozen == 0 then trip = min(trip, at - now) end
+  if deadline > 0 then trip = min(trip, deadline - now + SECOND + H.lead) end
+  return hop(trip, 28)
+end
+
+-- After the rate was raised: whether there is an earlier place for it by now, by half a second at least.
+local function earlier_than(at)
+  load_book()
+  local start, rule = from_now()
+  if at - start < SECOND / 2 then return false end
+  local s, _, found = C.look_up(rec.lane, rec.cost, start, rule, rec.second - C.second_of(start), recipient, false)
+  return s and found < at - SECOND / 2
+end
+
+-- The record's slot: where it stands, and what is said at it.
+function due()
+  local at = C.instant(rec.second, rec.position)
+  -- what moved its instant behind its deadline: an earlier place, or none
+  if deadline > 0 and max(at, H.rest) > deadline and H.frozen == 0 then return rebook(H.lag > 0 and 21 or 23, true) end
+  if rec.second <= H.pull_until and H.rest <= now and earlier_than(at) then return rebook(26, true) end
+  local opens = max(at, H.rest)                     -- while the calendar stands still nothing leaves
+  if H.paused > now and (H.frozen > 0 or opens - now > H.lead + SECOND) then return wait_for_the_end_of_the_pause(at) end
+  if opens - now > H.lead + SECOND then return hop(opens - now) end
+  if at < H.cool and H.rest < H.cool or recipient and at < C.recipient_of(recipient)[1] then return rebook(21, true) end
+  if not rec.own and (rec.second <= H.pre_until or rec.run) then
+    load_book()
+    if C.displaced(C.places_in(rec.tail, rec.second, rec.position, rec.cost)) then return rebook(25, true) end
+  end
+  if opens > now then C.finish(); return verdict(1, opens - now, rec.seq, rec.attempts) end
+  return at_slot(at)
 end
 
 local function booked()
@@ -139,18 +208,7 @@ local function booked()
   -- before the hop: a position above a lowered capacity has no instant of its own
   local room = C.grid(rec.second)
   if rec.position + (rec.run and 1 or rec.cost) > room then return rebook(23, true) end
-  local at = C.instant(rec.second, rec.position)
-  -- a lowered rate moved its instant: an earlier place, or none
-  if deadline > 0 and at > deadline then return rebook(23, true) end
-  if at - now > H.lead + SECOND then return hop(at - now) end
-  if H.paused > now then return hop(min(60 * SECOND, H.paused - now), 28) end
-  if at < H.cool or recipient and at < C.recipient_of(recipient)[1] then return rebook(21, true) end
-  if not rec.own and (rec.second <= H.pre_until or rec.run) then
-    load_book()
-    if C.displaced(C.places_in(rec.tail, rec.second, rec.position, rec.cost)) then return rebook(25, true) end
-  end
-  if at > now then C.finish(); return verdict(1, at - now, rec.seq, rec.attempts) end
-  return at_slot(at)
+  return due()
 end
 
 -- A claimed record: this delivery asks again, a stale copy, a running lease, or a worker that died.
@@ -177,7 +235,9 @@ end
 local function missing()
   if not has_policy then return verdict(8, 0, seq, 0) end
   if deadline > 0 and now > deadline then return end_as(EXPIRED, 3) end
-  if copy_at > 0 and now - copy_at > H.dedup * SECOND then return end_as(UNKNOWN, 5) end
+  local kept, before = H.dedup, call('HMGET', POLICY, 'dedup_before', 'dedup_before_until')
+  if tonumber(before[2] or 0) * SECOND > now then kept = min(kept, tonumber(before[1])) end
+  if copy_at > 0 and now - copy_at > kept * SECOND then return end_as(UNKNOWN, 5) end
   -- A booked copy without a record in a calendar younger than `per`: all was lost, the policy too, and was set again. What
   -- was just sent is unknown, as in new_calendar.
   local age = (floor(now / 1000) + 1 - H.epoch) % 4294967295

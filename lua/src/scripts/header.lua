@@ -1,24 +1,31 @@
 -- header.lua: the general path of every script begins here: the calendar's header, its making and its cutting.
 -- Two tables, since a closure costs by what it captures: H is the header, C holds the functions of all parts. A part that not
 -- every call needs is made by its own load_… function.
+local load_seconds, load_hints          -- of parts that follow
 local PREFIX, H, C = string.sub(CAL, 1, -4), {
   base = 0, epoch = 0, num = 0, den = 0, switch = 0, jitter = 0, cool = 0, tat = 0, gap = 0, slack = 0, lead = 0,
-    flags = 0, max_attempts = 0, spare = 0, detour = 0, transit = 0, u0 = 0, max_cost = 0, horizon = 0, dedup = 0,
+    flags = 0, max_attempts = 0, layout = 0, detour = 0, transit = 0, u0 = 0, max_cost = 0, horizon = 0, dedup = 0,
     expiry = 0, num0 = 0, den0 = 0, cool_set = 0, burst = 0, per = 0, cursor_unit = 0, cursor_first = 0,
     cursor_s = 0, features = 0, pre_until = 0, firm = 0, level = 0, floor_level = 0, ceiling_level = 0, spare2 = 0,
     last_cut = 0, last_raise = 0, paused = 0, rcool = 0, spacing = 0, segment = 0, full_num = 0, full_den = 0,
+    lag = 0, rest = 0, frozen = 0, pull_until = 0,
   has_lanes = false, has_quotas = false, has_ramp = false, dirty = false,
 }, { quotas = {}, segments = nil }
--- 196 bytes: what claim needs, in 64; what reserve needs; the rate before `switch`; the cooldown's start; the bound of tat;
+-- 224 bytes: what claim needs, in 64; what reserve needs; the rate before `switch`; the cooldown's start; the bound of tat;
 -- the window (ms); the cursor of reserve.lua (cost, first second it holds for, second); from 128 on what only the general
 -- path needs: features, last second with marked positions, first second in which places may be taken over, adaptive
 -- level with its floor and ceiling (twentieths of the rate), last cut and raise, end of the pause, end of the last
--- recipient's cooldown, spacing (all us), segment of the ramp, rate at full level
-local HEADER = '<I4I4I4I4I4I4ddddI4BBBBI4I4I4I4I4I4I4I4ddI4I4I4I4I4I4I4BBBBdddddI4I4I4'
-local SECOND, FAR, LEVELS = 1000000, 1209600, 20
+-- recipient's cooldown, spacing (all us), segment of the ramp, rate at full level, then the lag, until when it is counted (rest), and,
+-- of a pause without end, up to when (frozen; 0: none); last second that was booked when the rate was raised: what stands up to there may
+-- leave earlier
+local HEADER = '<I4I4I4I4I4I4ddddI4BBBBI4I4I4I4I4I4I4I4ddI4I4I4I4I4I4I4BBBBdddddI4I4I4dddI4'
+local SECOND, FAR, LEVELS, PAGE = 1000000, 1209600, 20, 4096
 -- a send is moved to make room, or back, so many times at most
 local MOVES_MOST = 3
-local WALK_LIMIT, TAKE_OVER_REACH, TAKE_OVER_AFTER = 5000, 20, 300000
+local TAKE_OVER_REACH, RESCUE_REACH, TAKE_OVER_AFTER = 20, 60, 300000
+-- The second at which the calendar stands. It lags behind the clock by H.lag: while a budget rests (a pause, a cooldown), and while
+-- nobody calls though slots come, the calendar stands still, and all that is booked leaves so much later, in its order. Free places
+-- are skipped, so that the lag ends where there is room.
 local now_s = floor(now / SECOND)
 
 -- lanes by index and name, from the policy: share in ten-thousandths, preempts, longest wait (s, 0: none)
@@ -28,21 +35,29 @@ local lane_id, lane_share, lane_preempts, lane_wait, reserving = { default = 0 }
 
 -- A closure looks for each local that it captures among all captured ones: a function around many of them looks once.
 local function make_header()
-  local KEEP_PAST, REBASE_AGE = 3600, 10800
+  local KEEP_PAST, REBASE_AGE, HINTS_COPIED = 3600, 10800, 1000000
   function C.unpack_header(h)
     H.base, H.epoch, H.num, H.den, H.switch, H.jitter, H.cool, H.tat, H.gap, H.slack, H.lead, H.flags, H.max_attempts,
-      H.spare, H.detour, H.transit, H.u0, H.max_cost, H.horizon, H.dedup, H.expiry, H.num0, H.den0, H.cool_set,
+      H.layout, H.detour, H.transit, H.u0, H.max_cost, H.horizon, H.dedup, H.expiry, H.num0, H.den0, H.cool_set,
       H.burst, H.per, H.cursor_unit, H.cursor_first, H.cursor_s, H.features, H.pre_until, H.firm, H.level,
       H.floor_level, H.ceiling_level, H.spare2, H.last_cut, H.last_raise, H.paused, H.rcool, H.spacing, H.segment,
-      H.full_num, H.full_den = sunpack(HEADER, h)
+      H.full_num, H.full_den, H.lag, H.rest, H.frozen, H.pull_until = sunpack(HEADER, h)
     H.has_lanes, H.has_quotas, H.has_ramp = H.features % 2 == 1, floor(H.features / 2) % 2 == 1, floor(H.features / 8) % 2 == 1
+  end
+
+  -- A header of this layout: an old one is made to be one.
+  function C.up_to_date(h)
+    local layout = string.byte(h, 63)
+    if layout == LAYOUT then return h end
+    if layout ~= 0 then error('this calendar was written by a newer version of Sendslot (layout ' .. layout .. '): run that one') end
+    return string.sub(h, 1, 62) .. string.char(LAYOUT) .. string.sub(h, 64, 196) .. string.rep('\0', HEADER_BYTES - 196)
   end
 
   -- Which straight-line answers do not hold for this budget now: 1 claims, 2 bookings, 4 the claim at the slot.
   local function detours()
-    local all = H.has_ramp or H.rcool > now
+    local all = H.has_ramp or H.rcool > now or H.lag > 0 or H.frozen > 0
     local charged = H.has_quotas or H.spacing > 0 or H.level < H.ceiling_level
-    return ((all or H.pre_until + 2 >= now_s or H.paused > now) and 1 or 0)
+    return ((all or H.pre_until + 2 >= now_s or H.pull_until >= now_s or H.paused > now) and 1 or 0)
       + ((all or charged or H.has_lanes) and 2 or 0) + (charged and 4 or 0)
   end
 
@@ -50,10 +65,10 @@ local function make_header()
     H.detour = detours()
     return spack(HEADER,
       H.base, H.epoch, H.num, H.den, H.switch, H.jitter, H.cool, H.tat, H.gap, H.slack, H.lead, H.flags, H.max_attempts,
-        H.spare, H.detour, H.transit, H.u0, H.max_cost, H.horizon, H.dedup, H.expiry, H.num0, H.den0, H.cool_set,
+        H.layout, H.detour, H.transit, H.u0, H.max_cost, H.horizon, H.dedup, H.expiry, H.num0, H.den0, H.cool_set,
         H.burst, H.per, H.cursor_unit, H.cursor_first, H.cursor_s, H.features, H.pre_until, H.firm, H.level,
         H.floor_level, H.ceiling_level, H.spare2, H.last_cut, H.last_raise, H.paused, H.rcool, H.spacing, H.segment,
-        H.full_num, H.full_den)
+        H.full_num, H.full_den, H.lag, H.rest, H.frozen, H.pull_until)
   end
 
   -- name, index, flags (1: preempts), share, longest wait of each lane
@@ -90,64 +105,70 @@ local function make_header()
   function C.heavy(cost) return cost > 1 and cost * H.gap > H.slack end
 
   function C.drop_hints()
-    for _, hint in ipairs(call('SMEMBERS', PREFIX .. 'hints')) do call('DEL', hint) end
-    call('DEL', PREFIX .. 'hints')
+    call('UNLINK', PREFIX .. 'hints', unpack(call('SMEMBERS', PREFIX .. 'hints')))
   end
 
   -- A calendar that was never there, or was lost with data that nobody knows: a new epoch voids every booking of the old
   -- one. After a loss nothing may start before now + per, since what was just sent is unknown.
   function C.new_calendar(compiled, lost)
-    C.unpack_header(compiled)
+    C.unpack_header(C.up_to_date(compiled))
+    now_s = floor(now / SECOND)
     H.base, H.epoch = floor(now_s / 3600) * 3600 - KEEP_PAST, floor(now / 1000) % 4294967295 + 1
     H.cool, H.tat, H.cool_set, H.expiry, H.switch, H.num0, H.den0 = 0, -1e13, 0, now_s + 7200, 0, H.num, H.den
     if lost then H.cool, H.cool_set = now + H.per * 1000, now end
     if H.level < LEVELS then C.change_rate(H.full_num, H.full_den, H.num, H.den) end
-    H.paused = tonumber(call('HGET', POLICY, 'paused') or 0)
-    local gone = { CAL, PREFIX .. 'holes', PREFIX .. 'pre', PREFIX .. 'hb', PREFIX .. 'hv' }
-    for i = 0, 63 do gone[#gone + 1] = PREFIX .. 'lu:' .. i end
-    call('DEL', unpack(gone))
+    H.paused, H.frozen = tonumber(call('HGET', POLICY, 'paused') or 0), 0
+    if H.paused - now > FAR * SECOND then H.frozen = now elseif H.paused > now then H.lag, H.rest = H.paused - now, H.paused end
+    call('UNLINK', CAL, PREFIX .. 'holes', PREFIX .. 'pre', PREFIX .. 'hb', PREFIX .. 'hv')
     C.drop_hints()
     call('SETRANGE', CAL, 0, C.pack_header())
-    call('EXPIRE', CAL, H.expiry - now_s)
-    call('HSET', POLICY, 'idle_after', H.expiry)
+    if C.forget_seconds then C.forget_seconds() end
+    C.live_on()
   end
 
-  -- Cuts off what lies more than an hour back, in whole hours, so that calendar and hints keep their alignment.
-  local function rebase()
-    local new_base = floor(now_s / 3600) * 3600 - KEEP_PAST
+  -- Cuts off what lies more than an hour back, in whole hours, so that calendar and hints keep their alignment: when it is more than what
+  -- lies ahead, since what is kept is copied (2 ms a megabyte). Of the hints as many are kept as copy quickly. A clock that was far
+  -- ahead and came back finds too much cut off: then seconds without bookings are put before the first one.
+  local function rebase(to_s)
+    local new_base = floor(to_s / 3600) * 3600 - KEEP_PAST
     local gone = new_base - H.base
-    local kept = call('GETRANGE', CAL, HEADER_BYTES + gone * 4, -1)
+    local function moved(key, skip, bytes_each)
+      local n = gone * bytes_each
+      if n < 0 then return string.rep('\0', -n) .. call('GETRANGE', key, skip, -1) end
+      return call('GETRANGE', key, skip + n, -1)
+    end
+    local kept = moved(CAL, HEADER_BYTES, 4)
     H.base, H.tat, H.cursor_unit = new_base, H.tat - gone * SECOND, 0
     -- header and body at once: a caller that only looks may return without finish()
     call('SET', CAL, C.pack_header() .. kept, 'KEEPTTL')
+    if C.forget_seconds then C.forget_seconds() end
+    local copied = #kept
     for _, hint in ipairs(call('SMEMBERS', PREFIX .. 'hints')) do
-      local bits = call('GETRANGE', hint, gone / 8, -1)
+      local bits = copied < HINTS_COPIED and moved(hint, 0, 1 / 8) or ''
+      copied = copied + #bits
       if #bits > 0 then call('SET', hint, bits, 'EX', HINT_TTL) else call('DEL', hint); call('SREM', PREFIX .. 'hints', hint) end
-    end
-    for i in pairs(lane_share) do
-      local used = call('GETRANGE', PREFIX .. 'lu:' .. i, gone * 4, -1)
-      if #used > 0 then call('SET', PREFIX .. 'lu:' .. i, used, 'KEEPTTL') else call('DEL', PREFIX .. 'lu:' .. i) end
-    end
-    call('ZREMRANGEBYSCORE', PREFIX .. 'holes', '-inf', new_base)
-    call('ZREMRANGEBYSCORE', PREFIX .. 'hb', '-inf', new_base)
-    for _, s in ipairs(call('HKEYS', PREFIX .. 'pre')) do
-      if tonumber(s) < new_base then call('HDEL', PREFIX .. 'pre', s) end
     end
   end
 
   -- nil: the budget has no policy; else what happened to the calendar: kept, cut, new.
   function C.load_header()
     local h, done = call('GETRANGE', CAL, 0, HEADER_BYTES - 1), 'kept'
+    if #h >= 196 and string.byte(h, 63) ~= LAYOUT then
+      h = C.up_to_date(h)
+      call('SET', CAL, h .. call('GETRANGE', CAL, 196, -1), 'KEEPTTL')
+    end
     if #h < HEADER_BYTES then
       local policy = call('HMGET', POLICY, 'compiled', 'idle_after')
       if not policy[1] then return nil end
-      C.new_calendar(policy[1], not policy[2] or now_s < tonumber(policy[2]))
+      C.new_calendar(policy[1], not policy[2] or floor(now / SECOND) < tonumber(policy[2]))
       done = 'new'
     else
       C.unpack_header(h)
     end
     C.load_tables()
-    if now_s - H.base > REBASE_AGE then rebase(); done = 'cut' end
+    C.follow_lag()
+    if H.base - now_s > FAR then C.new_calendar(C.pack_header(), false); done = 'new'
+    elseif now_s - H.base > REBASE_AGE + max(0, H.expiry - 7200 - now_s) or H.base > now_s then rebase(now_s); done = 'cut' end
     if H.cool_set > now then                          -- the clock was set back: the cooldown lasts as long as it was meant to
       H.cool, H.cool_set, H.dirty = now + (H.cool - H.cool_set), now, true
     end

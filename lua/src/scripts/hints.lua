@@ -1,6 +1,6 @@
 -- hints.lua: one bitmap per rate, lane view (0: lanes without a reservation) and exact cost; a set bit: this cost does not
 -- fit in this second, until something comes back there. They may vanish at any time.
-local function load_hints()
+function load_hints()
   if C.next_open then return end
   local RUN_REACH = 300
   local hint_num, hint_den, hint_names = 0, 0, {}

@@ -21,6 +21,19 @@ local function load_record()
     return r.nonce
   end
 
+  -- What the nonce of a sent send says: ms from the call's begin to the report, and ms that the call was held up; and back.
+  function C.call_of(n)
+    local held = floor(n / HELD)
+    if held == 1023 then return n % HELD * 1000, 0 end
+    return n % HELD, held
+  end
+
+  function C.of_call(elapsed, held)
+    local ms = floor(max(0, elapsed) / 1000)
+    if ms >= HELD then return 1023 * HELD + min(HELD - 1, floor(ms / 1000)) end
+    return ms + HELD * min(1022, floor(held / 1000))
+  end
+
   -- anew: with a new time to live, past its slot; else the old one is kept
   function C.store(key, r, anew)
     local state = r.state + (r.run and RUN or 0) + (r.own and OWN or 0) + (r.under and UNDER or 0)
@@ -46,7 +59,7 @@ local function load_record()
     end
     call('RPUSH', history, spack('<BBI6I6I6', why, rule, floor(now / 1000), floor(from / 1000), floor(to / 1000)))
     call('LTRIM', history, -32, -1)
-    call('EXPIRE', history, C.record_ttl(max(now_s, floor(to / SECOND))))
+    call('EXPIRE', history, C.record_ttl(now_s) + max(0, ceil((to - now) / SECOND)))
   end
 
   -- How often a send was moved for this reason.
@@ -68,20 +81,47 @@ local function load_record()
     r.state, r.nonce, r.issuer, r.time, r.attempts = BOOKED, r.issuer, tag, 0, max(0, r.attempts - 1)
   end
 
-  -- Moves r to the first free place from `start` on. Returns nil and the wait (us), or {end state, reason} when there is
-  -- none in time: the deadline, the cost, or 14 days.
+  -- Why a send expires that found no place before its deadline: it was displaced, met a cooldown, was late; else 3.
+  local expired_because = { [25] = 10, [21] = 11, [31] = 11, [22] = 12 }
+
+  -- A place for a send that would come too late in the first free one: of sends that can wait, before `before` (us).
+  local function make_room(r, start, before, recipient, again, reach)
+    local front = r.cost > H.u0 and r.cost - H.u0 or 0
+    local s, p = C.take_over(r.lane, r.cost + front, start, before, again, reach)
+    if not s then return nil end
+    local at = C.instant(s, p + front)
+    if at > before or (recipient or H.has_quotas) and C.blocked(at, r.cost, recipient) then return nil end
+    return s, p + front, at, 7, front > 0 and { { s, p, r.cost + front } } or nil, true
+  end
+
+  -- Moves r to the first free place from `start` on. What would miss its deadline there takes the place of a send that can wait, and
+  -- a displaced one waits about as long again, not to the end of a long backlog. Returns nil and the wait (us), or {end state, reason}
+  -- when there is none in time: the deadline, the cost, or 14 days.
   function C.book_again(key, r, why, start, rule, deadline, recipient, again)
     if r.cost > H.max_cost then return { FAILED, 7 } end
   -- only a send that no scheduler has booked: its not_before is anything
   if start > now + (FAR + 1) * SECOND then return { FAILED, 8 } end
     local was = r.epoch == H.epoch and C.instant(r.second, r.position) or 0
     local s, p, at, bound, place, under = C.look_up(r.lane, r.cost, start, rule, FAR, recipient, again)
+    if s and why == 25 then
+      local waited = max(2, floor(C.origin(r) / 2048)) * SECOND
+      if at - now > 2 * waited then
+        local found = { make_room(r, max(start, now + waited), at, recipient, true) }
+        if found[1] then s, p, at, bound, place, under = unpack(found, 1, 6) end
+      end
+    end
+    if deadline > 0 and (not s or at > deadline) then
+      s, p, at, bound, place, under = make_room(r, start, deadline, recipient, false, RESCUE_REACH)
+      if not s then
+        C.remember(key, why, 0, was, 0, r)
+        return { EXPIRED, expired_because[why] or 3 }
+      end
+    end
     if not s then return { FAILED, 8 } end
-    if deadline > 0 and at > deadline then return { EXPIRED, 3 } end
     C.remember(key, why, bound, was, at, r)
     -- sends that are booked again do not take each other's places, and none is displaced for ever, least of all a large one
-    local kept = why == 25 and C.times_moved(key, 25) > (r.cost > 1 and 1 or MOVES_MOST) or again and s - floor(start / SECOND) <= TAKE_OVER_REACH
-    local state_flags = C.commit(r.lane, r.cost, s, p, at, place, under, recipient, kept)
+    local kept = why == 25 and C.times_moved(key, 25) >= (r.cost > 1 and 2 or MOVES_MOST) or again and s - C.second_of(start) <= TAKE_OVER_REACH
+    local state_flags = C.commit(r.lane, r.cost, s, p, at, place, under, recipient, kept, deadline)
     r.state, r.run, r.own, r.under = BOOKED, state_flags % OWN >= RUN, state_flags % UNDER >= OWN, state_flags >= UNDER
     r.second, r.position, r.epoch, r.time, r.nonce, r.tail = s, p, H.epoch, 0, C.origin_of(s, bound), C.tail_of(place, recipient)
     return nil, max(0, at - now)

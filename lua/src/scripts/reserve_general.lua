@@ -3,9 +3,14 @@ if not C.begin() then return { now } end
 load_seconds()
 load_hints()
 out[2] = H.lead
+-- Ends before the next send when it has done so much, in about microseconds; the caller asks again for the others.
+local WORK, SEND, LOOKED_UP = 1600, 8, 25
+C.parts = 'more'
 local soonest, soonest_rule = now + H.transit, 0
-if H.cool > soonest then soonest, soonest_rule = H.cool, 3 end
+if max(H.cool, H.rest) > soonest then soonest, soonest_rule = max(H.cool, H.rest), 3 end
 local cells, streaks, spaced = {}, {}, H.spacing > 0
+-- what is booked while the budget is paused: with an end, or without
+local paused_code = H.paused > now and (H.frozen > 0 and 16 or 15) or nil
 local answer, book, reserve_known, hand_over, begin_streak, go_on
 local function make_bookings()
   -- a recipient may have so many sends waiting
@@ -29,17 +34,19 @@ local function make_bookings()
     if start - now > H.horizon * SECOND then return answer(10, 0, 0, 0, start - now) end
     if recipient and H.spacing > 0 and #C.recipient_of(recipient) > RECIPIENT_MOST then return answer(14, 0, 0, 0, H.spacing) end
     local s, p, at, bound, place, under = C.look_up(lane, cost, start, rule, H.horizon, recipient, false)
+    C.work = C.work + LOOKED_UP + 2 * #C.quotas
+    if C.unfinished then return nil end
     if not s then return answer(10, 0, 0, 0, p - now) end
     if deadline > 0 and at > deadline then return answer(9, 0, s, p, at - now) end
     if at - now > H.horizon * SECOND then return answer(10, 0, s, p, at - now) end
     local longest = (lane_wait[lane] or 0) * SECOND
     if longest > 0 and at - start > longest then return answer(14, 0, s, p, at - start - longest) end
-    local state = BOOKED + C.commit(lane, cost, s, p, at, place, under, recipient, false)
+    local state = BOOKED + C.commit(lane, cost, s, p, at, place, under, recipient, false, deadline)
     local record = spack(RECORD, state, lane, attempts, throttles, seq, hops, cost, s, p, H.epoch, 0, C.origin_of(s, bound), 0, digest)
     if place or recipient then record = record .. C.tail_of(place, recipient) end
     call('SET', key, record, 'EX', C.record_ttl(s))
     if why then C.remember(key, why, bound, r.epoch == H.epoch and C.instant(r.second, r.position) or 0, at, r) end
-    return answer(bound * 32, seq, s, p, at - now), place
+    return answer(paused_code or bound * 32, seq, s, p, at - now), place
   end
 
   function reserve_known(key, record, send_flags, digest, cost, not_before, deadline, recipient, lane)
@@ -52,10 +59,10 @@ local function make_bookings()
       return book(key, r.seq + 1, lane, 0, 0, 0, digest, cost, not_before, deadline, recipient, 41, r)
     end
     if r.state ~= BOOKED then return answer(codes[r.state], r.seq, r.second, r.position, 0) end
-    if stands(r) then return answer(1, r.seq, r.second, r.position, C.instant(r.second, r.position) - now) end
+    if stands(r) then return answer(paused_code and paused_code + 2 or 1, r.seq, r.second, r.position, C.instant(r.second, r.position) - now) end
     if r.epoch == H.epoch then C.give_back(r, nil, recipient) end
     local again = book(key, r.seq + 1, lane, r.attempts, r.throttles, r.hops, digest, cost, not_before, deadline, recipient, 40, r)
-    if r.epoch == H.epoch and string.byte(again) % 32 ~= 0 then C.charge(r.cost, r.second, r.position, recipient) end
+    if r.epoch == H.epoch and (not again or string.byte(again) % 32 ~= 0) then C.charge(r.cost, r.second, r.position, recipient) end
     return again
   end
 
@@ -88,13 +95,14 @@ local function make_bookings()
     if not c then
       local room, rest = C.grid(s)
       -- as strings: Redis formats a number anew for each call
-      c = { s = s, room = room, rest = rest, taken = {}, ttl = string.format('%d', C.record_ttl(s)) }
+      c = { s = s, lag = C.lag_at(s), room = room, rest = rest, taken = {}, ttl = string.format('%d', C.record_ttl(s)) }
       if spaced then c.spacing_ttl = string.format('%d', s - now_s + ceil((H.spacing + H.jitter) / SECOND) + 2) end
       c.num, c.den = C.rate_at(s)
       cells[s] = c
     end
     c.high, c.known, c.left, c.held = high, high, {}, 0
     for lane, units in pairs(C.holding(s)) do
+      if lane_preempts[lane] then units = 0 end
       local left = max(0, min(units, c.room) - C.used_by(lane, s))
       c.left[lane], c.held = left, c.held + left
     end
@@ -107,7 +115,7 @@ local function make_bookings()
     streak.cell = c
     streak.head = spack('<BBBBHHI3I4', BOOKED, lane, 0, 0, 1, 0, cost, c.s)
     streak.tail = spack('<I4I6I4I4', H.epoch, 0, (c.s - now_s) * 2048 + hundredths + streak.rule, 0)
-    streak.answer = spack('<BI4I4', streak.rule * 32, 1, c.s)
+    streak.answer = spack('<BI4I4', paused_code or streak.rule * 32, 1, c.s)
   end
 
   local function new_streak(lane, cost, start, c, rule)
@@ -118,7 +126,7 @@ local function make_bookings()
     hand_over_quotas()                                -- of streaks in other windows
     quota_from, quota_to, quota_room = 0, 9007199254740992, 4294967295
     for _, q in ipairs(C.quotas) do
-      local w = C.window(q, c.s * SECOND)
+      local w = C.window(q, c.s * SECOND + c.lag)
       q.streak_window, quota_room = w, min(quota_room, q.limit - C.window_use(q, w)[1])
       quota_from, quota_to = max(quota_from, C.window_start(q, w)), min(quota_to, C.window_start(q, w + 1) - q.late)
     end
@@ -126,7 +134,7 @@ local function make_bookings()
   end
 
   -- whether a second may be a cell for this start: not the one that has begun
-  local function whole(s, start) return s > floor(start / SECOND) or start % SECOND == 0 end
+  local function whole(s, start) return s > C.second_of(start) or H.lag == 0 and start % SECOND == 0 end
 
   -- Whether its places are simply counted: no marks, nothing in front.
   local function streaky(lane, cost)
@@ -136,7 +144,7 @@ local function make_bookings()
   -- Begins a streak behind a send that was just booked, when it was booked simply.
   function begin_streak(lane, cost, start, booked, place)
     local code, _, s = sunpack('<BI4I4', booked)
-    if code % 32 ~= 0 then return end
+    if code ~= paused_code and code % 32 ~= 0 then return end
     if code == 7 * 32 or place or not streaky(lane, cost) then cells, streaks = {}, {}; return end
     if C.personal and not cells[s] then return end
     local c = cell(s)
@@ -162,7 +170,7 @@ local function make_bookings()
   -- whose end others took.
   local function find_streak(lane, cost, start)
     if not streaky(lane, cost) then return false end
-    local view, first, rule = (lane_share[lane] or 0) > 0 and lane + 1 or 0, max(floor(start / SECOND), H.base), 1
+    local view, first, rule = (lane_share[lane] or 0) > 0 and lane + 1 or 0, max(C.second_of(start), H.base), 1
     local s = C.next_open(view, cost, first, first + H.horizon)
     if not whole(s, start) then
       local full, held = begun_and_full(s, lane, cost, start)
@@ -210,9 +218,10 @@ local function make_bookings()
       move_streak(streak, lane, cost, c)
       C.outlive(s)
     end
-    local at = c.s * SECOND + ceil((c.rest + p * c.den) * SECOND / c.num)
+    local at = c.s * SECOND + c.lag + ceil((c.rest + p * c.den) * SECOND / c.num)
     if at > streak.latest or deadline > 0 and at > deadline or at < quota_from or at >= quota_to or cost > quota_room then return nil end
     quota_room, quota_used = quota_room - cost, quota_used + cost
+    if deadline > 0 then C.note_deadline(c.s, p, cost, deadline) end
     c.high = p + cost
     if left then
       local rest = max(0, left - cost)
@@ -239,8 +248,9 @@ if spaced then
   for j = 1, n do spacing_keys[j] = PREFIX .. 'sp:' .. ssub(ARGV[j], 30, 37) end
   known_recipients = call('MGET', unpack(spacing_keys))
 end
-while i <= n do
+while i <= n and C.work < WORK do
   local key, send = KEYS[i + 2], ARGV[i]
+  C.work = C.work + SEND
   local digest, extended, cost, not_before, deadline = sunpack('<c8BI4dd', send)
   local recipient, lane, send_flags = nil, 0, 0
   if extended == 1 then
@@ -265,10 +275,12 @@ while i <= n do
       if not streaks[start] then streaks[start] = {} end
       if record then
         booked = reserve_known(key, record, send_flags, digest, cost, not_before, deadline, recipient, lane)
+        if not booked then break end
         cells, streaks = {}, {}
       else
         local place
         booked, place = book(key, 1, lane, 0, 0, 0, digest, cost, not_before, deadline, recipient)
+        if not booked then break end
         begin_streak(lane, cost, start, booked, place)
       end
     end

@@ -1,7 +1,28 @@
 -- rules.lua: limits besides the rate: quotas (units per fixed window) and spacing between sends to one recipient.
--- A quota's key: u32 index of its first window; from and up to which window all are full; then booked and sent of each.
+-- A quota's key: u32 index of its first window, 8 bytes without a meaning; then booked and sent of each window. Beside it
+-- full:64:… and full:4096:…, the least units that are booked in one of so many windows, or fewer, u32 each: what was looked at in
+-- vain is passed by the next look-up, for any cost and limit. A charge leaves them, what comes back lowers them.
 local function load_rules()
   if C.load_quotas then return end
+  local BLOCK, LOOKS, ROUNDS = 4096, 150, 400
+  local looks, rounds = 0, 0
+  local function least_key(q, level) return PREFIX .. 'full:' .. 64 ^ level .. string.sub(q.key, #PREFIX + 2) end
+
+  -- Cuts off windows that are over, in whole blocks, and only when these are most of the string.
+  local function trim(q, w)
+    local blocks = floor((w - 1 - q.first) / BLOCK)
+    local gone = 12 + blocks * BLOCK * 8
+    if C.trimmed or blocks < 1 or call('STRLEN', q.key) > 2 * gone then return false end
+    q.first, C.trimmed = q.first + blocks * BLOCK, true       -- one a call
+    call('SET', q.key, spack('<I4I4I4', q.first, 0, 0) .. call('GETRANGE', q.key, gone, -1), 'KEEPTTL')
+    for level = 1, 2 do
+      local key = least_key(q, level)
+      local kept = call('GETRANGE', key, blocks * BLOCK / 64 ^ level * 4, -1)
+      if #kept > 0 then call('SET', key, kept, 'KEEPTTL') else call('DEL', key) end
+    end
+    return true
+  end
+
   function C.load_quotas()
     for o = 1, #quota_table, 12 do
       local limit, length, offset = sunpack('<I4I4i4', quota_table, o)
@@ -10,9 +31,12 @@ local function load_rules()
       -- how far from its end a window is booked; a send that is later falls into the next one, where the claim counts it
       q.late = min(H.jitter, q.length / 10)
       local head = call('GETRANGE', q.key, 0, 12 + 511)      -- and the first 64 windows
+      local w = floor((now + q.offset) / q.length)
       q.known = #head >= 12
-      if q.known then q.first, q.full_from, q.full_to = sunpack('<I4I4I4', head); q.chunks[0] = string.sub(head, 13)
-      else q.first, q.full_from, q.full_to = floor((now + q.offset) / q.length) - 1, 0, 0; q.changed_head = true end
+      if q.known then
+        q.first = sunpack('<I4', head)
+        if not trim(q, w) then q.chunks[0] = string.sub(head, 13) end
+      else q.first, q.changed_head = w - 1, true end
       C.quotas[#C.quotas + 1] = q
     end
   end
@@ -34,17 +58,60 @@ local function load_rules()
     return u
   end
 
-  -- the first window from w on with room for cost
+  local function load_least(q)
+    if q.least then return end
+    load_seconds()
+    q.least = { C.numbers(least_key(q, 1), 0, 0), C.numbers(least_key(q, 2), 0, 0) }
+    if not q.known then call('DEL', q.least[1].key, q.least[2].key) end
+  end
+
+  -- The first of the 64 windows of chunk c, from the i-th window of all on, with at most `most` units; else nil, and the least of all
+  -- is noted.
+  local function look_into(q, c, i, most)
+    local chunk, least = q.chunks[c], 4294967295
+    if not chunk then chunk = call('GETRANGE', q.key, 12 + c * 512, 12 + c * 512 + 511) end
+    local n = floor(#chunk / 8)
+    local uses = { sunpack('<' .. string.rep('I4', 2 * n), chunk) }
+    for j = 0, 63 do
+      local u = q.seen[q.first + c * 64 + j]
+      local booked = u and u[1] or j < n and uses[2 * j + 1] or 0
+      if booked <= most and c * 64 + j >= i then return c * 64 + j end
+      if booked < least then least = booked end
+    end
+    C.set(q.least[1], c, least)
+  end
+
+  -- The same of a block of 64 chunks.
+  local function note_block(q, b)
+    local least = 4294967295
+    for c = b * 64, b * 64 + 63 do least = min(least, C.get(q.least[1], c)) end
+    C.set(q.least[2], b, least)
+  end
+
+  -- The first window from w on with room for cost. After LOOKS looks of a call it is the one behind all others: what was looked at is
+  -- passed by the next call.
   local function window_with_room(q, w, cost)
     if cost > q.limit then return w + ceil(2 * FAR * SECOND / q.length) end
-    local from = w
-    if w >= q.full_from and w < q.full_to then w = q.full_to end
-    while C.window_use(q, w)[1] >= q.limit do w = w + 1 end
-    if w > from and (from < q.full_from or w > q.full_to) then
-      q.full_from, q.full_to, q.changed_head = from <= q.full_to and min(from, q.full_from) or from, w, true
+    local most = q.limit - cost
+    if C.window_use(q, w)[1] <= most then return w end
+    load_least(q)
+    local i = w - q.first
+    while true do
+      local c = floor(i / 64)
+      if i % BLOCK == 0 and C.get(q.least[2], i / BLOCK) > most then i = i + BLOCK
+      elseif i % 64 == 0 and C.get(q.least[1], c) > most then i = i + 64
+      else
+        if looks >= LOOKS then
+          if C.parts == 'exact' then C.unfinished = true; return q.first + i end
+          return max(q.first + i, q.last + 1, q.first + ceil((call('STRLEN', q.key) - 12) / 8))
+        end
+        looks, C.work = looks + 1, C.work + 15
+        local found = look_into(q, c, i, most)
+        if found then return q.first + found end
+        i = c * 64 + 64
+      end
+      if i % BLOCK == 0 and C.get(q.least[2], i / BLOCK - 1) <= most then note_block(q, i / BLOCK - 1) end
     end
-    while C.window_use(q, w)[1] + cost > q.limit do w = w + 1 end
-    return w
   end
 
   function C.charge_window(q, w, booked, sent)
@@ -52,12 +119,18 @@ local function load_rules()
     if u[1] == 0 and u[2] == 0 then q.fresh = true end
     u[1], u[2] = max(0, u[1] + booked), max(0, u[2] + sent)
     q.changed[w], q.last = true, max(q.last, w)
-    if booked < 0 and w >= q.full_from and w < q.full_to then q.full_to, q.changed_head = w, true end
+    if booked < 0 then
+      load_least(q)
+      for level = 1, 2 do
+        local i = floor((w - q.first) / 64 ^ level)
+        if C.get(q.least[level], i) > u[1] then C.set(q.least[level], i, u[1]) end
+      end
+    end
   end
 
   function C.write_quotas()
     for _, q in ipairs(C.quotas) do
-      if q.changed_head and (q.known or q.last > 0) then call('SETRANGE', q.key, 0, spack('<I4I4I4', q.first, q.full_from, q.full_to)) end
+      if q.changed_head and q.last > 0 then call('SETRANGE', q.key, 0, spack('<I4I4I4', q.first, 0, 0)) end
       for w in pairs(q.changed) do
         local u = q.seen[w]
         call('SETRANGE', q.key, 12 + (w - q.first) * 8, spack('<I4I4', u[1], u[2]))
@@ -66,24 +139,26 @@ local function load_rules()
         local ttl = ceil((C.window_start(q, q.last + 2) - now) / SECOND)
         if call('TTL', q.key) < ttl then call('EXPIRE', q.key, ttl) end
       end
+      if q.least and (q.known or q.last > 0) then
+        for _, row in ipairs(q.least) do
+          if #row.order > 0 then
+            C.write_numbers(row)
+            call('EXPIRE', row.key, max(1, call('TTL', q.key)))
+          end
+        end
+      end
     end
   end
 
-  -- Cuts off windows that are over. void: no booking holds any more, only what was sent counts.
-  function C.trim_quotas(void)
+  -- No booking holds any more, only what was sent counts.
+  function C.void_quotas()
     for _, q in ipairs(C.quotas) do
-      local w = floor((now + q.offset) / q.length)
       if q.known then
-        local first = max(q.first, w - 1)
-        local kept = call('GETRANGE', q.key, 12 + (first - q.first) * 8, -1)
-        if void then
-          local o = (w - first) * 8
-          local _, sent = 0, 0
-          if #kept >= o + 8 then _, sent = sunpack('<I4I4', kept, o + 1) end
-          kept = string.sub(kept, 1, o) .. (#kept >= o + 8 and spack('<I4I4', sent, sent) or '')
-        end
-        q.first, q.full_from, q.full_to, q.seen, q.chunks = first, 0, 0, {}, {}
-        call('SET', q.key, spack('<I4I4I4', first, 0, 0) .. kept, 'KEEPTTL')
+        local w = C.window(q, now)
+        local sent = C.window_use(q, w)[2]
+        q.first, q.seen, q.chunks = w, {}, {}
+        call('SET', q.key, spack('<I4I4I4I4I4', w, 0, 0, sent, sent), 'KEEPTTL')
+        call('DEL', least_key(q, 1), least_key(q, 2))
       end
     end
   end
@@ -207,13 +282,19 @@ local function load_rules()
 
   -- nil when a send may leave at `at`; else the instant from which to look again, and the rule that says so.
   function C.blocked(at, cost, recipient)
-    for _, q in ipairs(C.quotas) do
-      local w = C.window(q, at)
-      local open = window_with_room(q, w, cost)
-      -- a late send leaves in its own window all the same
-      if open == w and C.window(q, at + q.late) > w then open = w + 1 end
-      if open > w then return C.window_start(q, open), 4 end
-    end
+    local from, moved = at, false
+    repeat
+      moved = false
+      for _, q in ipairs(C.quotas) do
+        local w = C.window(q, from)
+        local open = window_with_room(q, w, cost)
+        -- a late send leaves in its own window all the same
+        if open == w and C.window(q, from + q.late) > w then open = w + 1 end
+        if open > w then from, moved = C.window_start(q, open), true end
+      end
+      if moved then rounds, C.work = rounds + 1, C.work + 2 * #C.quotas end
+    until not moved or rounds >= ROUNDS
+    if from > at then return from, 4 end
     if recipient then
       local clear = clear_of(recipient, at)
       if clear > at then return ceil(clear / SECOND) * SECOND, 5 end

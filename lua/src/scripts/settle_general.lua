@@ -3,7 +3,7 @@ local has_policy = C.begin()
 load_record()
 local rec = C.fetch(record)
 local recipient, lane, report_flags = nil, 0, 0
-if has_policy then recipient, lane, report_flags = C.details(extended, ARGV[1], 58) end
+if has_policy then recipient, lane, report_flags = C.details(extended, ARGV[1], 62) end
 if recipient then load_rules() end
 lane = lane or 0
 local function action(code, wait, rseq, attempts, reason)
@@ -32,11 +32,13 @@ end
 -- One cooldown for all late replies: a call that began before the last one was set does not extend it.
 local function cool_down()
   if report_flags % 2 == 1 then
-    recipient = string.sub(ARGV[1], 59, 66)
+    recipient = string.sub(ARGV[1], 63, 70)
     load_rules()
     if C.recipient_of(recipient)[1] <= now then C.cool_recipient(recipient, now + cooldown) end
   elseif now - elapsed >= H.cool_set then
     H.cool, H.cool_set, H.dirty = max(H.cool, now + cooldown), now, true
+    -- where the calendar is full behind the cooldown, all that is booked keeps its order and leaves so much later
+    if H.frozen == 0 and C.full_for(H.cool - now) then C.stand_still(H.cool); C.live_on() end
   end
 end
 
@@ -44,7 +46,7 @@ local function again()
   load_book()
   local start, rule = now + H.transit, 0
   if now + delay > start then start = now + delay end
-  if H.cool > start then start, rule = H.cool, 3 end
+  if max(H.cool, H.rest) > start then start, rule = max(H.cool, H.rest), 3 end
   -- nothing was submitted: what the call was charged comes back
   if rec.epoch == H.epoch and outcome == 1 then C.give_back(rec, nil, recipient, now - elapsed) end
   local ending, wait = C.book_again(KEYS[3], rec, 30 + outcome, start, rule, deadline, recipient, true)
@@ -65,7 +67,7 @@ local function sent()
     C.give_back(rec, C.places_in(rec.tail, rec.second, rec.position, rec.cost), recipient)
     C.finish()
   end
-  r.issuer, r.state, r.time, r.nonce = C.origin(r), SENT, floor(now / 1000), min(4294967295, floor(elapsed / 1000))
+  r.issuer, r.state, r.time, r.nonce = C.origin(r), SENT, floor(now / 1000), C.of_call(elapsed, held)
   r.tail = ''
   if rec then C.store(KEYS[3], r)
   elseif has_policy then C.store(KEYS[3], r, true)
@@ -77,8 +79,8 @@ local endings = { 'throttled', 'unavailable', 'unknown', 'rejected' }
 if outcome == 0 then
   if rec and rec.state == SENT then
     -- told once more; or a second call of the send, which began after the first one's lease: that is more than 4 s later
-    local called = min(4294967295, max(0, floor(elapsed / 1000)))
-    if math.abs(floor(now / 1000) - called - (rec.time - rec.nonce)) >= 4000 then
+    local called = C.of_call(elapsed, held)
+    if math.abs(floor(now / 1000) - C.call_of(called) - (rec.time - C.call_of(rec.nonce))) >= 4000 then
       audit(cost, elapsed)
       rec.time, rec.nonce = floor(now / 1000), called
       C.store(KEYS[3], rec)

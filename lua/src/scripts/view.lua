@@ -3,7 +3,7 @@
 --
 -- KEYS[1] cal: string, the budget's calendar; TTL past its last booked second
 -- KEYS[2] policy: hash, the budget's policy; no TTL
--- Derived keys: lu:<lane>, holes and pre as in reserve, au:<minute> and en:<minute> as in settle
+-- Derived keys: lu:<lane>:<epoch>:<page>, holes and pre as in reserve, au:<minute> and en:<minute> as in settle
 --
 -- Returns: {known, now, from, num, den, full_num, full_den, headroom, per, level, adaptive, cool, paused, booked_until, waiting,
 --   overdue, capacity, booked, urgent, calls 1, calls 2, endings 1, endings 2, lanes}
@@ -15,4 +15,4 @@
 --   last minute (of an hour) with one, s since 1970, 0: none; capacity, booked, urgent: strings, u32 a second; urgent: units of
 --   preempting lanes; calls, endings: au:<minute> and en:<minute> (name, value, …) of the last minute and of this one; lanes:
 --   name, flags (1: preempts), units booked (string as above, empty: not known since it holds no share) of each in turn
-local PAST, SECONDS, WAITING, HOLES_READ = 60, 180, 900, 20000
+local PAST, SECONDS, WAITING, HOLES_READ = 60, 180, 900, 5000

@@ -12,6 +12,7 @@ use crate::words;
 pub(crate) enum Shown {
     Booked { at: String, bound_by: &'static str },
     Moved { at: String, why: &'static str, from: Option<String>, to: String, bound_by: &'static str },
+    NoPlace { at: String, why: &'static str, from: Option<String> },
     Claimed { lease_ends: String },
     Called { at: String },
     Settled { at: String, state: &'static str },
@@ -30,6 +31,7 @@ impl From<&Event> for Shown {
                 to: show(to),
                 bound_by: rule(bound_by),
             },
+            Event::NoPlace { at, why, from } => Self::NoPlace { at: show(at), why: why.as_str(), from: from.map(show) },
             Event::Claimed { lease_ends } => Self::Claimed { lease_ends: show(lease_ends) },
             Event::Called { at } => Self::Called { at: show(at) },
             Event::Settled { at, state } => Self::Settled { at: show(at), state: state.as_str() },
@@ -46,6 +48,9 @@ pub(crate) fn line(event: &Event) -> String {
             let from = from.map_or_else(|| "a void booking".to_owned(), show);
             let (at, to, rule) = (show(at), show(to), words::bound_by(bound_by));
             format!("moved {at} because {}, from {from} to {to} because of {rule}", words::moved(why))
+        }
+        Event::NoPlace { at, why, .. } => {
+            format!("had to move {} because {}: there was no place before its deadline", show(at), words::moved(why))
         }
         Event::Claimed { lease_ends } => format!("claimed, lease ends {}", show(lease_ends)),
         Event::Called { at } => format!("called {}", show(at)),
@@ -82,6 +87,10 @@ mod tests {
                 moved(None),
                 "moved 2026-12-01T00:00:03Z because it was too late for its slot, from a void booking to \
                  2026-12-01T00:00:09Z because of quota: earlier windows are used up",
+            ),
+            (
+                Event::NoPlace { at: at(3), why: MoveReason::Displaced, from: Some(at(2)) },
+                "had to move 2026-12-01T00:00:03Z because another send took its place: there was no place before its deadline",
             ),
             (Event::Claimed { lease_ends: at(5) }, "claimed, lease ends 2026-12-01T00:00:05Z"),
             (Event::Called { at: at(5) }, "called 2026-12-01T00:00:05Z"),

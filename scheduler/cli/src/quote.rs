@@ -3,6 +3,7 @@
 use sendslot_scheduler::{LaneName, Quote, QuoteError, QuoteRequest, Stopped};
 use sendslot_shared::id::BudgetName;
 use sendslot_shared::quote;
+use sendslot_shared::reserve::Paused;
 use sendslot_shared::status;
 use sendslot_shared::store::Store;
 use sendslot_shared::time::Instant;
@@ -26,7 +27,9 @@ struct Shown {
     placed: u32,
     first: Option<String>,
     last: Option<String>,
-    /// From now to the last.
+    /// The budget is paused. Without an end there are no instants.
+    paused: bool,
+    /// From now to the last; in a pause without an end from when it goes on.
     lasts_s: f64,
     /// What bounds the last; null when there is none.
     bound_by: Option<&'static str>,
@@ -62,18 +65,19 @@ pub(crate) async fn run(args: QuoteArgs, settings: &Settings) -> Result<Exit, Fa
     Ok(Exit::Success)
 }
 
-/// A quote does not count a pause, since that may end at any time.
+/// A pause with an end is counted; behind one without an end nobody knows.
 async fn note_pause(store: &Store, budget: &BudgetName) -> Result<(), Failure> {
     let known = status::budget_status(store, budget).await?;
     if let Some(until) = known.paused_until {
         let paused = words::paused(budget, known.now, until);
-        output::note(&format!("note: the budget is {paused}; sends whose slots come before are booked again then"));
+        output::note(&format!("note: the budget is {paused}"));
     }
     Ok(())
 }
 
 fn shown(budget: &BudgetName, request: &QuoteRequest, quote: &Quote) -> Shown {
     let hour = |&(hour, sends): &(Instant, u32)| HourShown { hour: show(hour), sends };
+    let known = quote.paused != Some(Paused::Open);
     Shown {
         budget: budget.to_string(),
         lane: request.lane.to_string(),
@@ -81,11 +85,12 @@ fn shown(budget: &BudgetName, request: &QuoteRequest, quote: &Quote) -> Shown {
         cost: request.cost,
         now: show(quote.now),
         placed: quote.placed,
-        first: quote.first.map(show),
-        last: quote.last.map(show),
+        first: quote.first.filter(|_| known).map(show),
+        last: quote.last.filter(|_| known).map(show),
+        paused: quote.paused.is_some(),
         lasts_s: quote.lasts().as_secs_f64(),
         bound_by: quote.last.map(|_| quote.bound_by.as_str()),
-        hours: quote.hours.iter().map(hour).collect(),
+        hours: quote.hours.iter().filter(|_| known).map(hour).collect(),
         not_placed: request.sends - quote.placed,
         stopped: quote.stopped.map(|why| match why {
             Stopped::TooFar => "too_far",
@@ -98,12 +103,16 @@ fn lines(budget: &BudgetName, request: &QuoteRequest, quote: &Quote) -> Vec<Stri
     let QuoteRequest { sends, cost, lane, .. } = request;
     let mut lines = vec![format!("{budget}: {sends} sends of cost {cost} in the lane {lane}")];
     let mut row = |name: &str, value: String| lines.push(format!("{name:>12}  {value}"));
-    if let Some((first, last)) = quote.first.zip(quote.last) {
+    let known = quote.paused != Some(Paused::Open);
+    if !known {
+        row("last", format!("{} after the budget is resumed", for_people(quote.lasts())));
+    }
+    if let Some((first, last)) = quote.first.zip(quote.last).filter(|_| known) {
         row("first", show(first));
         row("last", format!("{}, in {}", show(last), for_people(quote.lasts())));
         row("bound by", words::bound_by(quote.bound_by).to_owned());
     }
-    for (i, (hour, sends)) in quote.hours.iter().enumerate() {
+    for (i, (hour, sends)) in quote.hours.iter().filter(|_| known).enumerate() {
         row(if i == 0 { "by hour" } else { "" }, format!("{}  {sends}", show(*hour)));
     }
     if let Some(why) = quote.stopped {

@@ -27,6 +27,8 @@ struct Report {
     accepted: u64,
     /// Those of the accepted that have no slot yet, since Redis could not be asked.
     unbooked: u64,
+    /// Of the accepted ones: their budget is paused without an end.
+    paused: u64,
     already_sent: u64,
     in_progress: u64,
     refused: u64,
@@ -204,6 +206,7 @@ impl Report {
                 self.accepted += 1;
                 match scheduled.wait() {
                     Some(wait) => self.last_slot_in_s = self.last_slot_in_s.max(wait.as_secs_f64()),
+                    None if scheduled.booked().is_some() => self.paused += 1,
                     None => self.unbooked += 1,
                 }
                 bar.set_message(format!("{} accepted", self.accepted));
@@ -259,6 +262,7 @@ impl Report {
         let counts = [
             ("accepted", self.accepted),
             ("of them without a slot until Redis can be asked again", self.unbooked),
+            ("of them until the budget is resumed: it is paused", self.paused),
             ("sent before", self.already_sent),
             ("being sent", self.in_progress),
             ("refused", self.refused),

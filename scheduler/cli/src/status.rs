@@ -39,7 +39,10 @@ struct SendShown {
     /// The provider's own word, of the receipt that stands.
     receipt: Option<String>,
     lane: Option<String>,
+    /// When it leaves; null when its booking is void, or the budget is paused without an end.
     at: Option<String>,
+    /// `booked`: its slot is there; `estimated`: it will move at its claim, to about there.
+    at_is: &'static str,
     wait_ms: u128,
     seq: u32,
     attempts: u32,
@@ -136,6 +139,7 @@ fn show_send(budget: &BudgetName, id: &SendId, send: SendStatus, json: bool) -> 
         receipt: send.receipt.as_ref().map(|standing| standing.receipt.word.clone()),
         lane: send.lane.as_ref().map(ToString::to_string),
         at: send.at.map(show),
+        at_is: if send.stands { "booked" } else { "estimated" },
         wait_ms: send.wait.as_millis(),
         seq: send.seq,
         attempts: send.attempts,
@@ -152,7 +156,8 @@ fn show_send(budget: &BudgetName, id: &SendId, send: SendStatus, json: bool) -> 
     let lane = shown.lane.as_deref().unwrap_or("no longer one of the policy's");
     let since = shown.since.as_ref().map(|since| format!(" since {since}")).unwrap_or_default();
     let word = shown.receipt.as_ref().map(|word| format!(" (the provider says {word:?})")).unwrap_or_default();
-    output::line(&format!("{id}: {}{since}{word}, slot {at} (in {} ms)", shown.state, shown.wait_ms));
+    let about = if send.stands || send.at.is_none() { "" } else { "about " };
+    output::line(&format!("{id}: {}{since}{word}, slot {about}{at} (in {} ms)", shown.state, shown.wait_ms));
     output::line(&format!(
         "booking {}, {} attempts, {} throttles, {} hops, cost {}, lane {lane}",
         shown.seq, shown.attempts, shown.throttles, shown.hops, shown.cost

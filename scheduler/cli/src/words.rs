@@ -10,6 +10,7 @@ use crate::instant;
 /// Why a slot is not earlier: `rate: earlier slots are taken`.
 pub(crate) fn bound_by(rule: BoundBy) -> &'static str {
     match rule {
+        BoundBy::Pause => "pause: the budget is paused",
         BoundBy::Transit => "transit: it is the first slot that SQS and a worker can meet",
         BoundBy::Rate => "rate: earlier slots are taken",
         BoundBy::NotBefore => "not_before: it was not wanted earlier",
@@ -30,6 +31,7 @@ pub(crate) fn moved(why: MoveReason) -> &'static str {
         MoveReason::Capacity => "the rate was lowered",
         MoveReason::LeaseEnded => "its worker's lease had ended",
         MoveReason::Displaced => "another send took its place",
+        MoveReason::Raised => "the rate was raised, and an earlier place was free",
         MoveReason::Quota => "a quota was used up",
         MoveReason::Spacing => "another send to its recipient stands too near",
         MoveReason::Throttled => "the provider refused it for the rate",
@@ -45,7 +47,7 @@ pub(crate) fn moved(why: MoveReason) -> &'static str {
 pub(crate) fn ended(state: SendState) -> &'static str {
     match state {
         SendState::Failed => "failed, and dead-lettered",
-        SendState::Expired => "expired: its deadline passed first",
+        SendState::Expired => "expired: it could not leave before its deadline",
         SendState::Unknown => "unknown: nobody knows whether it was sent",
         state => state.as_str(),
     }

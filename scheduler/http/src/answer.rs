@@ -21,7 +21,7 @@ pub(crate) struct Accepted {
     /// worker is sending it. `sent`: it was sent.
     #[schema(value_type = AcceptedState)]
     state: &'static str,
-    /// The slot's instant.
+    /// The slot's instant; not given while the budget is paused without an end.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = "date-time")]
     at: Option<String>,
@@ -34,6 +34,9 @@ pub(crate) struct Accepted {
     /// Which rule kept the slot from being earlier.
     #[serde(skip_serializing_if = "Option::is_none")]
     bound_by: Option<&'static str>,
+    /// The budget is paused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    paused: Option<bool>,
     /// It was scheduled before: this is the answer that stands.
     existing: bool,
 }
@@ -69,13 +72,15 @@ pub(crate) fn scheduled(
         wait_ms: None,
         seq: None,
         bound_by: None,
+        paused: None,
         existing: false,
     };
     match outcome {
         Some(Ok(Scheduled::Booked(booked))) => Ok(Accepted {
             state: "booked",
-            at: Some(show(Instant::from(booked.at()))),
-            wait_ms: u64::try_from(booked.wait().as_millis()).ok(),
+            at: Scheduled::Booked(booked.clone()).at().map(|at| show(Instant::from(at))),
+            wait_ms: Scheduled::Booked(booked.clone()).wait().and_then(|wait| u64::try_from(wait.as_millis()).ok()),
+            paused: booked.paused().map(|_| true),
             seq: Some(booked.seq()),
             bound_by: booked.bound_by().map(|rule| rule.as_str()),
             existing: booked.was_booked(),

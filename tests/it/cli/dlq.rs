@@ -49,7 +49,15 @@ impl Desk {
         let at = SystemTime::now().into();
         let envelope = Envelope::first(message.check().unwrap(), 3, at);
         let (delay, cooldown, elapsed) = (Duration::ZERO, None, Duration::ZERO);
-        let report = Report { envelope: &envelope, nonce: 1, ending: Ending::Rejected, delay, cooldown, elapsed };
+        let report = Report {
+            envelope: &envelope,
+            nonce: 1,
+            ending: Ending::Rejected,
+            delay,
+            cooldown,
+            elapsed,
+            held_up: Duration::ZERO,
+        };
         let _ = settle(&store, report).await.unwrap();
         (envelope, store)
     }

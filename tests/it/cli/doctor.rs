@@ -3,6 +3,8 @@
 mod servers;
 
 use aws_sdk_sqs::types::QueueAttributeName;
+use sendslot_shared::claim::{Claim, MoveReason, PutBack, Verdict, claim};
+use sendslot_shared::envelope::Envelope;
 use sendslot_shared::message::Message;
 use sendslot_shared::reserve::reserve;
 use sendslot_shared::settle::{Ending, Report, settle};
@@ -232,29 +234,99 @@ async fn a_redrive_policy_to_a_deleted_queue_is_found() {
     assert_eq!(ran.code, 1);
 }
 
-#[tokio::test]
-async fn sends_that_are_later_than_the_grace_ask_for_less_headroom() {
-    let desk = Desk::healthy("doctor-late").await;
-    let set = desk.run(&["budget", "set", "late", "--limit", "100", "--transit", "0s"]).await;
-    assert_eq!(set.code, 0, "{set:?}");
-    let store = Store::new(&desk.redis.url()).unwrap();
-    let drafts: Vec<_> = (0..25).map(|i| Message::new("late", format!("m{i}"), "x").check().unwrap()).collect();
-    let booked = reserve(&store, &drafts[0].budget, &drafts.iter().collect::<Vec<_>>()).await.unwrap();
-    let last = booked.iter().map(|booking| booking.as_ref().unwrap().wait()).max().unwrap();
-    tokio::time::sleep(last + Duration::from_millis(200)).await;
-    for (draft, booking) in drafts.into_iter().zip(booked) {
-        let booking = booking.unwrap();
-        let envelope = sendslot_shared::envelope::Envelope::first(draft, booking.seq, booking.at);
-        let (delay, cooldown, elapsed) = (Duration::ZERO, None, Duration::ZERO);
-        let report = Report { envelope: &envelope, nonce: 1, ending: Ending::Sent, delay, cooldown, elapsed };
-        let _ = settle(&store, report).await.unwrap();
+impl Desk {
+    /// Sends of the budget `late` that were sent; these calls were held up.
+    async fn sent(&self, held_up: impl IntoIterator<Item = Duration>) {
+        let store = Store::new(&self.redis.url()).unwrap();
+        let run: String = std::iter::repeat_with(fastrand::alphanumeric).take(8).collect();
+        for (i, held_up) in held_up.into_iter().enumerate() {
+            let draft = Message::new("late", format!("{run}{i}"), "x").check().unwrap();
+            let booked = reserve(&store, &draft.budget.clone(), &[&draft]).await.unwrap().remove(0).unwrap();
+            let envelope = Envelope::first(draft, booked.seq, booked.at);
+            let (delay, cooldown, elapsed) = (Duration::ZERO, None, Duration::ZERO);
+            let report =
+                Report { envelope: &envelope, nonce: 1, ending: Ending::Sent, delay, cooldown, elapsed, held_up };
+            let _ = settle(&store, report).await.unwrap();
+        }
     }
-    desk.finds(
-        "warning",
-        "budgets.headroom",
-        &["late: p99 of 25 sends", "grace of 14 ms", "budget set late --headroom"],
-    )
-    .await;
+
+    async fn set_late(&self, options: &[&str]) {
+        let set = self.run(&[&["budget", "set", "late"], options].concat()).await;
+        assert_eq!(set.code, 0, "{set:?}");
+    }
+
+    /// The finding of this check that speaks of the budget `late`.
+    async fn of_late(&self, check: &str) -> Value {
+        let report = self.doctor().await.json();
+        let of =
+            |f: &&Value| f["check"] == check && f["found"].as_str().is_some_and(|found| found.starts_with("late:"));
+        report["findings"].as_array().unwrap().iter().find(of).unwrap_or_else(|| panic!("{check}: {report:#}")).clone()
+    }
+}
+
+#[tokio::test]
+async fn calls_that_are_held_up_for_longer_than_the_jitter_ask_for_more_of_it() {
+    let ms = Duration::from_millis;
+    let desk = Desk::healthy("doctor-late").await;
+    desk.set_late(&["--limit", "100"]).await;
+    desk.sent([ms(900); 5]).await;
+    let few = desk.of_late("budgets.headroom").await;
+    assert_eq!(few["severity"], "info", "{few}");
+    assert!(few["found"].as_str().unwrap().contains("5 of the sends"), "{few}");
+    // 0.97 buys 30.9 ms, and takes 18.6 of them
+    desk.redis(&["FLUSHALL"]).await;
+    desk.set_sms_again().await;
+    desk.set_late(&["--limit", "100"]).await;
+    desk.sent([ms(18); 25]).await;
+    let fine = desk.of_late("budgets.headroom").await;
+    assert_eq!(fine["severity"], "ok", "{fine}");
+    assert!(fine["found"].as_str().unwrap().contains("p99 of 25 calls was held up for 18 ms"), "{fine}");
+    desk.sent([ms(25)]).await;
+    let words = ["p99 of 26 calls was held up for 25 ms", "jitter is 18.6 ms", "budget set late --jitter 26ms"];
+    desk.finds("warning", "budgets.headroom", &words).await;
+    desk.set_late(&["--jitter", "26ms"]).await;
+    assert_eq!(desk.of_late("budgets.headroom").await["severity"], "ok", "what it said helps");
+    // more than the headroom buys
+    desk.sent([ms(40)]).await;
+    let words = ["more CPU", "budget set late --headroom 0.9606 --jitter 41ms", "0.95 buys 52.6 ms"];
+    desk.finds("warning", "budgets.headroom", &words).await;
+    desk.set_late(&["--headroom", "0.9606", "--jitter", "41ms"]).await;
+    assert_eq!(desk.of_late("budgets.headroom").await["severity"], "ok", "what it said helps");
+    // more than any headroom is worth
+    desk.sent([ms(400)]).await;
+    desk.finds("warning", "budgets.headroom", &["more CPU", "no headroom is worth 401ms"]).await;
+}
+
+#[tokio::test]
+async fn sends_that_missed_their_slots_are_found_though_none_was_sent() {
+    let desk = Desk::healthy("doctor-missed").await;
+    desk.set_late(&["--limit", "10", "--transit", "0s"]).await;
+    let store = Store::new(&desk.redis.url()).unwrap();
+    // a backlog, so that no capacity lies idle
+    let drafts: Vec<_> = (0..40).map(|i| Message::new("late", format!("m{i}"), "x").check().unwrap()).collect();
+    let booked = reserve(&store, &drafts[0].budget, &drafts.iter().collect::<Vec<_>>()).await.unwrap();
+    let copies = drafts.into_iter().zip(booked).map(|(draft, booking)| {
+        let booking = booking.unwrap();
+        Envelope::first(draft, booking.seq, booking.at)
+    });
+    let copies: Vec<_> = copies.collect();
+    let ask = async |copy: &Envelope, nonce| {
+        let lease = Duration::from_secs(30);
+        claim(&store, Claim { envelope: copy, nonce, lease }).await.unwrap().verdict
+    };
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let mut missed = 0;
+    for (copy, nonce) in copies[..5].iter().zip(1..) {
+        match ask(copy, nonce).await {
+            Verdict::PutBack { why: PutBack::Rebooked(MoveReason::Missed), .. }
+            | Verdict::Wait { moved: Some(MoveReason::Missed), .. } => missed += 1,
+            Verdict::Send { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(missed >= 2, "{missed} of 5 that came a second late");
+    desk.finds("warning", "budgets.slots", &[&*format!("late: {missed} of 40 sends missed their slots"), "--lead"])
+        .await;
 }
 
 fn with(env: &[(String, String)], name: &str, value: &str) -> Vec<(String, String)> {

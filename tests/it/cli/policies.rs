@@ -132,8 +132,8 @@ async fn a_policy_that_cannot_work_is_refused_with_what_would() {
         ("--limit 0", &["limit 0", "at least 1"]),
         ("--limit 100 --headroom 0", &["headroom 0", "above 0", "0.95"]),
         ("--limit 100 --headroom 1.5", &["headroom 1.5", "at most 1"]),
-        ("--limit 100 --headroom 0.99", &["headroom 0.99", "0.9881"]),
-        ("--limit 100 --headroom 1", &["0.9881"]),
+        ("--limit 100 --headroom 0.99 --jitter 11ms", &["headroom 0.99 buys", "10.101ms", "0.9891 at most"]),
+        ("--limit 100 --headroom 1 --jitter 1ms", &["headroom 1 buys, 0ns", "0.999 at most"]),
         ("--headroom 0.9", &["--limit UNITS"]),
         ("--limit 100 --max-cost 0", &["max_cost 0", "1 to"]),
         ("--limit 100 --max-cost many", &["many", "whole number"]),
@@ -171,7 +171,7 @@ async fn a_policy_that_cannot_work_is_refused_with_what_would() {
     assert_eq!(keys, [""; 0]);
     desk.set_sms().await;
     let before = desk.run(&["budget", "get", "sms", "--json"]).await.json();
-    desk.run(&["budget", "set", "sms", "--headroom", "0.99"]).await.assert_fails(2, &["0.9881"]);
+    desk.run(&["budget", "set", "sms", "--jitter", "31ms"]).await.assert_fails(2, &["0.9699"]);
     assert_eq!(desk.run(&["budget", "get", "sms", "--json"]).await.json(), before);
 }
 
@@ -202,7 +202,7 @@ async fn a_printed_policy_is_a_file_that_seeds_a_redis_that_lost_it_and_overwrit
     let list = format!("[{printed}, {printed}]");
     assert_eq!(PolicyFile::parse(&list).expect("a file"), file);
     let mut bad = printed.clone();
-    bad["headroom"] = json!(0.9999);
+    bad["headroom"] = json!(1.5);
     for text in [bad.to_string(), "{}".to_owned(), "no file".to_owned()] {
         let error = PolicyFile::parse(&text).expect_err("no file").to_string();
         assert!(error.contains("SENDSLOT_POLICY_FILE"), "{error}");

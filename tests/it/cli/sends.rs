@@ -45,7 +45,7 @@ impl Held {
     pub(super) async fn settle(&self, ending: Ending, rest: Option<Duration>) {
         let cooldown = rest.map(|rest| Cooldown { rest, scope: Scope::Account });
         let (envelope, delay, elapsed) = (&self.envelope, Duration::ZERO, Duration::from_millis(40));
-        let report = Report { envelope, nonce: NONCE, ending, delay, cooldown, elapsed };
+        let report = Report { envelope, nonce: NONCE, ending, delay, cooldown, elapsed, held_up: Duration::ZERO };
         let _ = settle(&self.store, report).await.expect("Redis answers");
     }
 }

@@ -68,7 +68,15 @@ async fn a_send_that_has_ended_is_answered_by_how_it_ended() {
             _ => continue,
         };
         let times = (Duration::ZERO, Duration::ZERO);
-        let report = Report { envelope: &copy, nonce: 7, ending, delay: times.0, cooldown: None, elapsed: times.1 };
+        let report = Report {
+            envelope: &copy,
+            nonce: 7,
+            ending,
+            delay: times.0,
+            cooldown: None,
+            elapsed: times.1,
+            held_up: Duration::ZERO,
+        };
         let _ = settle::settle(&store, report).await.unwrap();
     }
     let sent = front.send(message("sent")).await;

@@ -210,3 +210,24 @@ pub async fn a_hundred_thousand_with_one_start_cost_the_same_each<E: Engine>(eng
     assert!(*most <= 600, "{most} operations for 500 bookings");
     assert!(work[199] <= work[1] + 10, "{} at first, {} in the end", work[1], work[199]);
 }
+
+/// P6: a clock that was a day ahead for 2 s has cut the calendar; back home bookings begin at once, and what waited leaves.
+pub async fn a_clock_that_was_a_day_ahead_costs_no_day<E: Engine>(engine: &E) {
+    for (n, ahead) in [7_200, 86_400].into_iter().enumerate() {
+        let from = START + n as u64 * 40 * 86_400 * SECOND;
+        engine.set_clock(from).await;
+        engine.set_policy(&with_lanes(eighty(), [reserved("otp", 0.2)])).await;
+        let copies = engine.copies(&drafts(&format!("a{n}-"), 200)).await;
+        engine.set_clock(from + ahead * SECOND).await;
+        engine.book(&drafts(&format!("b{n}-"), 3)).await;
+        engine.set_clock(from + 2 * SECOND).await;
+        let soon = engine.copies(&drafts(&format!("c{n}-"), 50)).await;
+        let last = soon.iter().map(slot_of).max().expect("a slot");
+        assert!(last < from + 6 * SECOND, "{ahead}: {} s ahead", (last - from) / SECOND);
+        let mut crew = Crew::new(engine, from + 2 * SECOND);
+        crew.take(copies.into_iter().chain(soon));
+        crew.finish().await;
+        assert_eq!(crew.sent.len(), 250);
+        assert!(most_in_window(sends(&crew), SECOND) <= 100);
+    }
+}

@@ -43,7 +43,8 @@ pub async fn past_its_deadline_a_send_is_refused_with_the_slot_it_would_get<E: E
 pub async fn a_deadline_that_passes_or_is_out_of_reach_at_a_hop_ends_the_send<E: Engine>(engine: &E) {
     engine.set_policy(&eighty()).await;
     let at = START + 100 * SECOND;
-    engine.book(&many("m", 30, |m| m.not_before(time(at)))).await;
+    // nobody there can wait
+    engine.book(&many("m", 30, |m| m.not_before(time(at)).deadline(time(at + 400_000)))).await;
     let both = |id: &str| good(message(id).not_before(time(at)).deadline(time(at + 400_000)));
     let (passed, reach) = (engine.copy(&both("passed")).await, engine.copy(&both("reach")).await);
     assert_eq!(slot_of(&reach), at + 31 * 12_500);
@@ -56,6 +57,22 @@ pub async fn a_deadline_that_passes_or_is_out_of_reach_at_a_hop_ends_the_send<E:
         assert_eq!(engine.send(&copy.draft).await.expect("a record").state, SendState::Expired);
         assert_eq!(engine.reserve(&copy.draft).await, Err(Refusal::Expired));
     }
+}
+
+/// One that a lowered rate moves behind its deadline gets the place of one that can wait, and that one the next free place.
+pub async fn out_of_reach_it_takes_the_place_of_one_that_can_wait<E: Engine>(engine: &E) {
+    engine.set_policy(&eighty()).await;
+    let at = START + 100 * SECOND;
+    let others = engine.copies(&many("m", 30, |m| m.not_before(time(at)))).await;
+    let copy = engine.copy(&good(message("reach").not_before(time(at)).deadline(time(at + 400_000)))).await;
+    engine.set_clock(START + 10 * SECOND).await;
+    engine.set_policy(&per_second(50, 0.8)).await;
+    let Verdict::PutBack { slot, why } = engine.verdict(&copy, 1).await else { panic!("it is far") };
+    assert_eq!((slot.at.as_micros(), why), (at, PutBack::Rebooked(MoveReason::Capacity)));
+    let copy = next(&copy, slot);
+    let (slot, why) = moved(claim_on_time(engine, &others[0], 2).await, at);
+    assert_eq!((slot, why), (at + 30 * 25_000, MoveReason::Displaced));
+    assert_send(claim_on_time(engine, &copy, 3).await);
 }
 
 /// At its slot it is sent, a microsecond behind its deadline never.
@@ -72,20 +89,26 @@ pub async fn a_deadline_holds_at_the_claim<E: Engine>(engine: &E) {
 /// L5: by a cooldown, by being displaced.
 pub async fn a_deadline_holds_when_a_send_is_booked_again<E: Engine>(engine: &E) {
     engine.set_policy(&with_lanes(eighty(), [urgent()])).await;
-    let limited = many("d", 3, |m| m.deadline(time(START + SECOND)));
+    let limited = many("d", 3, |m| m.deadline(time(START + 5 * SECOND)));
     let copies = engine.copies(&limited).await;
-    engine.book(&drafts("m", 300)).await;
-    assert_eq!(engine.reserve(&in_lane("now", "u")).await.expect("a slot").slot, (S, 20));
+    engine.book(&many("m", 300, |m| m.deadline(time(START + 5 * SECOND)))).await;
+    assert_eq!(engine.reserve(&in_lane("now", "u")).await.expect("a slot").slot, (S, 20), "there is room in time");
+    engine.book(&many("n", 400, |m| m.deadline(time(START + 9_300_000)))).await;
+    let last = engine.reserve(&in_lane("now", "late")).await.expect("a slot");
+    assert!(last.at.as_micros() > START + 9 * SECOND, "now nobody can make room: {last:?}");
     let verdict = claim_on_time(engine, &copies[0], 1).await;
-    assert_eq!(verdict, Verdict::Dead { reason: EXPIRED, attempts: 0 }, "displaced behind 300 others");
+    let reason = DeadReason::ExpiredDisplaced;
+    assert_eq!(verdict, Verdict::Dead { reason, attempts: 0 }, "displaced behind others that cannot wait");
     assert_send(claim_on_time(engine, &copies[1], 2).await);
     let cooldown = Some(Cooldown { rest: Duration::from_secs(1), scope: Scope::Account });
     let (delay, elapsed, ending) = (Duration::ZERO, Duration::ZERO, Ending::Throttled);
-    let report = Report { envelope: &copies[1], nonce: 2, ending, delay, cooldown, elapsed };
-    assert_eq!(engine.report(report).await, Action::Dead { reason: EXPIRED, attempts: 0 });
+    let report = Report { envelope: &copies[1], nonce: 2, ending, delay, cooldown, elapsed, held_up: Duration::ZERO };
+    let reason = DeadReason::ExpiredCooldown;
+    assert_eq!(engine.report(report).await, Action::Dead { reason, attempts: 0 });
     let verdict = claim_on_time(engine, &copies[2], 3).await;
-    assert_eq!(verdict, Verdict::Dead { reason: EXPIRED, attempts: 0 }, "the cooldown");
-    for copy in &copies {
+    let after = Verdict::Wait { wait: Duration::from_secs(1), moved: None };
+    assert_eq!(verdict, after, "where all leave a second later it is in time");
+    for copy in &copies[..2] {
         assert_eq!(engine.send(&copy.draft).await.expect("a record").state, SendState::Expired);
     }
 }

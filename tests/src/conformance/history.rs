@@ -31,7 +31,15 @@ pub async fn a_sends_life_is_told_in_order<E: Engine>(engine: &E) {
     let end = START + 700_000;
     engine.set_clock(end).await;
     let (delay, cooldown, elapsed) = (Duration::ZERO, None, Duration::from_millis(150));
-    let report = Report { envelope: &copies[0], nonce: 1, ending: Ending::Sent, delay, cooldown, elapsed };
+    let report = Report {
+        envelope: &copies[0],
+        nonce: 1,
+        ending: Ending::Sent,
+        delay,
+        cooldown,
+        elapsed,
+        held_up: Duration::ZERO,
+    };
     assert_eq!(engine.report(report).await, Action::Acknowledge);
     let called = Event::Called { at: at(end - 150_000) };
     let settled = Event::Settled { at: at(end), state: SendState::Sent };

@@ -186,3 +186,18 @@ pub async fn reservations_may_be_changed_while_a_backlog_waits<E: Engine>(engine
     engine.set_policy(&eighty()).await;
     assert_eq!(engine.reserve(&good(message("free"))).await.expect("a slot").slot, (S + 11, 48));
 }
+
+/// T33: what a lane could take over at any time is not kept free for it.
+pub async fn a_reserved_lane_that_preempts_leaves_nothing_idle<E: Engine>(engine: &E) {
+    let otp = Lane { preempts: true, ..reserved("otp", 0.2) };
+    engine.set_policy(&with_lanes(eighty(), [otp, reserved("bills", 0.1)])).await;
+    let bulk = engine.book(&drafts("m", 800)).await;
+    let counts = per_slot_second(&bulk);
+    assert!((1..10).all(|s| counts[&(S + s)] == 72), "all but the eight of bills: {counts:?}");
+    // and it has its share at once
+    engine.set_clock(START + SECOND).await;
+    for i in 0..16 {
+        let slot = engine.reserve(&in_lane("otp", format!("o{i}"))).await.expect("a slot");
+        assert!(slot.at.as_micros() < START + 1_600_000, "{i}: {slot:?}");
+    }
+}

@@ -168,3 +168,37 @@ pub async fn a_lost_quota_begins_anew<E: Engine>(engine: &E) {
     let sent: Vec<u64> = crew.sent.iter().map(|(at, ..)| at - START).collect();
     assert_eq!(per_window(&sent, HOUR), BTreeMap::from([(0, 4), (HOUR, 3)]));
 }
+
+/// Wherever something comes back in a long backlog of full windows, and after the hours: nobody walks them again.
+pub async fn full_windows_are_not_walked_twice<E: Engine>(engine: &E) {
+    engine.set_policy(&with_quotas(eighty(), &[quota(2, 1, 0)])).await;
+    let all = drafts("m", 20_000);
+    let booked = engine.book(&all).await;
+    for i in [15_000, 19_000, 300, 9_000, 9_001, 12_000] {
+        let before = engine.operations().await;
+        assert_eq!(engine.cancel(&all[i]).await, Cancelled::Cancelled);
+        let next = engine.reserve(&good(message(format!("n{i}")))).await.expect("a slot");
+        assert_eq!(next.slot.0, booked[i].slot.0, "what came back is used next");
+        let operations = engine.operations().await - before;
+        assert!(operations <= 70, "{operations} operations for a cancel and a booking");
+    }
+    // ten places of one unit fit no two
+    for i in (100..10_000).step_by(1_000) {
+        assert_eq!(engine.cancel(&all[i]).await, Cancelled::Cancelled);
+    }
+    let mut work = vec![];
+    for i in 0..3 {
+        let before = engine.operations().await;
+        let two = engine.reserve(&good(message(format!("two{i}")).cost(2))).await.expect("a slot");
+        assert!(two.slot.0 > booked[19_999].slot.0);
+        work.push(engine.operations().await - before);
+    }
+    assert!(work[1] <= 70 && work[2] <= 70, "{work:?}");
+    engine.set_clock(START + 4 * HOUR * SECOND).await;
+    for i in 0..3 {
+        let before = engine.operations().await;
+        engine.reserve(&good(message(format!("later{i}")))).await.expect("a slot");
+        let operations = engine.operations().await - before;
+        assert!(operations <= 100, "{operations} operations after four hours");
+    }
+}

@@ -2,6 +2,7 @@
 
 use sendslot_shared::limits::Quota;
 use sendslot_shared::quote::{QuoteError, QuoteRequest, Stopped};
+use sendslot_shared::reserve::{BoundBy, Paused};
 use sendslot_shared::time::Instant;
 
 use super::*;
@@ -95,4 +96,28 @@ pub async fn a_quote_says_why_it_stops<E: Engine>(engine: &E) {
     assert!(matches!(engine.quote(&asked(1, "none", 1)).await, Err(QuoteError::UnknownLane)));
     assert!(matches!(engine.quote(&asked(1, "default", 101)).await, Err(QuoteError::CostTooLarge { max_cost: 100 })));
     assert!(matches!(engine.quote(&asked(0, "default", 1)).await, Err(QuoteError::Nothing)));
+}
+
+/// A pause with an end is counted; behind one without, all is as if it went on now.
+pub async fn a_quote_knows_a_pause<E: Engine>(engine: &E) {
+    engine.set_policy(&eighty()).await;
+    engine.pause(Some(Duration::from_secs(600))).await;
+    let question = QuoteRequest { sends: 80, ..QuoteRequest::default() };
+    let quote = engine.quote(&question).await.expect("a quote");
+    assert_eq!((quote.paused, quote.first.map(|at| at.as_micros())), (Some(Paused::Until), Some(START + 600 * SECOND)));
+    let booking = engine.reserve(&good(message("until"))).await.expect("a slot");
+    assert_eq!((booking.paused, booking.bound_by), (Some(Paused::Until), Some(BoundBy::Pause)));
+    assert_eq!(Some(booking.at), quote.first);
+    engine.pause(Some(sendslot_shared::budget::UNTIL_RESUMED)).await;
+    let quote = engine.quote(&question).await.expect("a quote");
+    assert_eq!(quote.paused, Some(Paused::Open));
+    let open = good(message("open"));
+    let booking = engine.reserve(&open).await.expect("a slot");
+    assert_eq!(booking.paused, Some(Paused::Open));
+    assert!(engine.reserve(&open).await.expect("it stands").existing);
+    let send = engine.send(&open).await.expect("a record");
+    assert_eq!((send.at, send.stands), (None, false), "nobody knows");
+    engine.pause(None).await;
+    assert_eq!(engine.quote(&question).await.expect("a quote").paused, None);
+    assert!(engine.send(&open).await.expect("a record").at.is_some());
 }

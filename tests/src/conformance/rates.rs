@@ -100,7 +100,8 @@ async fn throttle<E: Engine>(engine: &E, id: &str, now: u64, ago: Duration) {
     assert_send(engine.verdict(&copy, 1).await);
     engine.set_clock(now).await;
     let (delay, ending) = (Duration::from_secs(3000), Ending::Throttled);
-    let report = Report { envelope: &copy, nonce: 1, ending, delay, cooldown: None, elapsed: ago };
+    let report =
+        Report { envelope: &copy, nonce: 1, ending, delay, cooldown: None, elapsed: ago, held_up: Duration::ZERO };
     assert!(matches!(engine.report(report).await, Action::PutBack(_)));
 }
 
@@ -152,4 +153,65 @@ pub async fn an_idle_rate_does_not_rise<E: Engine>(engine: &E) {
         engine.book(&drafts(&format!("x{s}-"), 10)).await;
     }
     assert_eq!(rate(engine).await, 60.0);
+}
+
+/// What waits does not stay where it was booked: a copy that wakes up in its lead or at a hop takes an earlier place.
+pub async fn a_raised_rate_lets_what_wakes_up_leave_earlier<E: Engine>(engine: &E) {
+    engine.set_policy(&per_second(10, 0.8)).await;
+    let copies = engine.copies(&drafts("m", 480)).await;
+    engine.set_clock(START + 2 * SECOND).await;
+    engine.set_policy(&per_second(100, 0.8)).await;
+    // 40 s ahead, and it wakes up 2.5 s before its slot; the higher rate holds by now
+    let copy = &copies[320];
+    let wakes = slot_of(copy) - 2_500_000;
+    engine.set_clock(wakes).await;
+    let (slot, why) = moved(engine.verdict(copy, 1).await, wakes);
+    assert_eq!(why, MoveReason::Raised);
+    assert!(slot < wakes + 300_000, "it leaves at once: {} us later", slot - wakes);
+    let copy = Envelope { at: Some(Instant::from_micros(slot)), ..copy.clone() };
+    assert_send(claim_on_time(engine, &copy, 1).await);
+    // all of them, each woken 2.5 s before its slot
+    let mut crew = Crew::new(engine, wakes);
+    for copy in copies.iter().skip(321) {
+        crew.put(slot_of(copy) - 2_500_000, copy.clone(), fresh_tag());
+    }
+    crew.finish().await;
+    crew.assert_sound();
+    assert_eq!(crew.sent.len(), 159);
+    let last = crew.sent.iter().map(|(at, ..)| *at).max().expect("a send");
+    assert!(last < slot_of(&copies[479]) - 2 * SECOND, "{} us before its slot", slot_of(&copies[479]).saturating_sub(last));
+    assert!(most_in_window(left(&crew), SECOND) <= 100);
+}
+
+/// P2: without waiting for the sends' own claims.
+pub async fn the_told_instants_follow_a_lowered_rate<E: Engine>(engine: &E) {
+    engine.set_policy(&per_second(100, 0.9)).await;
+    let copies = engine.copies(&drafts("m", 900)).await;
+    let now = START + SECOND / 4;
+    engine.set_clock(now).await;
+    engine.set_policy(&per_second(45, 0.9)).await;
+    let mut told = BTreeMap::new();
+    for copy in &copies {
+        let send = engine.send(&copy.draft).await.expect("a record");
+        told.insert(copy.draft.id.to_string(), (send.at.expect("an instant").as_micros(), send.stands));
+    }
+    let mut crew = Crew::new(engine, now);
+    crew.take(copies);
+    crew.finish().await;
+    let (mut stood, mut worst) = (0, 0);
+    for (at, _, _, id) in &crew.sent {
+        let (told, stands) = told[id];
+        stood += usize::from(stands);
+        worst = worst.max(at.abs_diff(told) / if stands { 1 } else { 10 });
+    }
+    assert_eq!(crew.sent.len(), 900);
+    assert!(stood > 300, "those below the new capacity stand: {stood}");
+    let last = crew.sent.iter().map(|(at, ..)| *at).max().expect("a send");
+    let told_last = told.values().map(|(at, _)| *at).max().expect("an instant");
+    assert!(last.abs_diff(told_last) < SECOND, "the last one leaves at +{} us, told +{}", last - now, told_last - now);
+    assert!(worst < 250_000, "{worst}");
+}
+
+fn left<E>(crew: &Crew<'_, E>) -> Vec<(u64, u32)> {
+    crew.sent.iter().map(|(at, _, cost, _)| (*at, *cost)).collect()
 }

@@ -21,7 +21,9 @@ async fn instants<E: Engine>(engine: &E, drafts: &[Draft]) -> Vec<u64> {
 
 async fn throttle<E: Engine>(engine: &E, copy: &Envelope, nonce: u32, rest: Cooldown, elapsed: Duration) {
     let (delay, cooldown, ending) = (Duration::ZERO, Some(rest), Ending::Throttled);
-    let action = engine.report(Report { envelope: copy, nonce, ending, delay, cooldown, elapsed }).await;
+    let action = engine
+        .report(Report { envelope: copy, nonce, ending, delay, cooldown, elapsed, held_up: Duration::ZERO })
+        .await;
     assert!(matches!(action, Action::PutBack(_)), "{action:?}");
 }
 

@@ -12,7 +12,7 @@ use super::world::World;
 use crate::SECOND;
 
 /// Header and body of `cal` apart from what a look may leave: the cooldown and tat, and the seconds.
-const KEPT: [(u32, i32); 2] = [(24, 39), (196, -1)];
+const KEPT: [(u32, i32); 2] = [(24, 39), (224, -1)];
 
 impl World {
     /// The answer to a batch was lost: the caller asks again and gets the bookings that stand.
@@ -106,13 +106,18 @@ impl World {
     /// The calendar's base, and all that a booking writes.
     async fn traces(&mut self, send: usize, draft: &Draft) -> Result<(Vec<u8>, Vec<Value>)> {
         let prefix = format!("s{{{}}}", self.budget);
+        let head: Vec<u8> = redis::cmd("GETRANGE").arg(prefix.clone() + "cal").arg(4).arg(7).query_async(&mut self.redis).await?;
+        let epoch = head.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+        let page = self.now / 1_000_000 / 4096;
         let mut pipe = redis::pipe();
         pipe.getrange(prefix.clone() + "cal", 0, 3);
         for (from, to) in KEPT {
             pipe.cmd("GETRANGE").arg(prefix.clone() + "cal").arg(from).arg(to);
         }
         for lane in 0..8 {
-            pipe.get(format!("{prefix}lu:{lane}"));
+            for page in page..page + 3 {
+                pipe.get(format!("{prefix}lu:{lane}:{epoch}:{page}"));
+            }
         }
         pipe.cmd("ZRANGE").arg(prefix.clone() + "holes").arg(0).arg(-1).cmd("HGETALL").arg(prefix.clone() + "pre");
         for quota in &self.policy.quotas {

@@ -57,6 +57,7 @@ impl Ended {
             delay: self.delay,
             cooldown: self.cooldown,
             elapsed: Duration::from_micros(now - self.began),
+            held_up: Duration::ZERO,
         }
     }
 }

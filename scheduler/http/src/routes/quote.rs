@@ -2,7 +2,7 @@
 
 use axum::extract::{Query, State};
 use axum::http::Uri;
-use sendslot_scheduler::{LaneName, QuoteRequest, Stopped};
+use sendslot_scheduler::{LaneName, Paused, QuoteRequest, Stopped};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -49,7 +49,9 @@ pub(crate) struct QuoteView {
     /// The slot of the last.
     #[schema(format = "date-time")]
     last: Option<String>,
-    /// From now to the last.
+    /// The budget is paused. Without an end there are no instants.
+    paused: bool,
+    /// From now to the last; in a pause without an end from when it goes on.
     lasts_s: f64,
     /// What bounds the last; null when none gets a slot.
     bound_by: Option<&'static str>,
@@ -71,7 +73,7 @@ struct HourView {
 
 /// When would so many sends leave?
 ///
-/// Nothing is booked: what others book in the meantime comes first. A pause is not counted, since it may end at any time.
+/// Nothing is booked: what others book in the meantime comes first. A pause with an end is counted.
 #[utoipa::path(
     get, path = "/v1/budgets/{budget}/quote", tag = "budgets", operation_id = "quote",
     params(("budget" = String, Path, description = "The budget", pattern = "^[a-z0-9._-]{1,64}$"), Question),
@@ -96,6 +98,7 @@ pub(crate) async fn quote(
         not_before: not_before.map_err(|error| invalid(format!("not_before {error}")))?,
     };
     let quote = app.scheduler().quote(budget.name.as_str(), request.clone()).await?;
+    let known = quote.paused != Some(Paused::Open);
     Ok(axum::Json(QuoteView {
         budget: budget.name.to_string(),
         lane: request.lane.to_string(),
@@ -103,11 +106,12 @@ pub(crate) async fn quote(
         cost: request.cost,
         now: show(quote.now),
         placed: quote.placed,
-        first: quote.first.map(show),
-        last: quote.last.map(show),
+        first: quote.first.filter(|_| known).map(show),
+        last: quote.last.filter(|_| known).map(show),
+        paused: quote.paused.is_some(),
         lasts_s: quote.lasts().as_secs_f64(),
         bound_by: quote.last.map(|_| quote.bound_by.as_str()),
-        hours: quote.hours.iter().map(|(hour, sends)| HourView { hour: show(*hour), sends: *sends }).collect(),
+        hours: quote.hours.iter().filter(|_| known).map(|(hour, sends)| HourView { hour: show(*hour), sends: *sends }).collect(),
         not_placed: request.sends - quote.placed,
         stopped: quote.stopped.map(|why| match why {
             Stopped::TooFar => "too_far",

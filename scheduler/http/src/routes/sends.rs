@@ -70,9 +70,13 @@ pub(crate) struct SendView {
     since: Option<String>,
     /// The provider's own word in the receipt that stands; null when none came.
     receipt: Option<String>,
-    /// The slot's instant; null when the booking is void.
+    /// When it leaves, as it stands now; null when the booking is void, or the budget is paused without an end.
     #[schema(format = "date-time")]
     at: Option<String>,
+    /// `booked`: its slot is there. `estimated`: it will move when its slot comes (the rate was lowered, a cooldown came, another send
+    /// took its place), to about there.
+    #[schema(value_type = AtIs)]
+    at_is: &'static str,
     /// How far the slot is ahead; 0 when it has passed.
     wait_ms: u64,
     /// 1 for its first booking, and one more for each time it was booked again.
@@ -89,6 +93,14 @@ pub(crate) struct SendView {
     lane: Option<String>,
     /// What happened to it, oldest first.
     history: Vec<EventView>,
+}
+
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
+#[allow(dead_code, reason = "for the schema alone")]
+enum AtIs {
+    Booked,
+    Estimated,
 }
 
 #[derive(ToSchema)]
@@ -115,6 +127,8 @@ enum EventView {
     Booked { at: String, bound_by: &'static str },
     /// It moved to another slot.
     Moved { at: String, why: &'static str, from: Option<String>, to: String, bound_by: &'static str },
+    /// It had to move, and there was no place before its deadline.
+    NoPlace { at: String, why: &'static str, from: Option<String> },
     /// A worker holds it.
     Claimed { lease_ends: String },
     /// The provider was called.
@@ -136,6 +150,7 @@ impl From<&Event> for EventView {
                 to: show(to),
                 bound_by: bound_by.as_str(),
             },
+            Event::NoPlace { at, why, from } => Self::NoPlace { at: show(at), why: why.as_str(), from: from.map(show) },
             Event::Claimed { lease_ends } => Self::Claimed { lease_ends: show(lease_ends) },
             Event::Called { at } => Self::Called { at: show(at) },
             Event::Settled { at, state } => Self::Settled { at: show(at), state: answer::state(state) },
@@ -153,6 +168,7 @@ impl SendView {
             since: send.since.map(show),
             receipt: send.receipt.as_ref().map(|standing| standing.receipt.word.clone()),
             at: send.at.map(show),
+            at_is: if send.stands { "booked" } else { "estimated" },
             wait_ms: u64::try_from(send.wait.as_millis()).unwrap_or(u64::MAX),
             seq: send.seq,
             attempts: send.attempts,

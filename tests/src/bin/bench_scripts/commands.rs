@@ -183,14 +183,14 @@ pub(crate) fn claim_cmd(sha: &str, features: Features, id: usize) -> Cmd {
     evalsha(sha, &record_keys(id), &[copy])
 }
 
-/// '<BI4I4I4c8BI4dddd' outcome, seq, tag, nonce, digest, extended, cost, delay, cooldown, elapsed, deadline
+/// '<BI4I4I4c8BI4dddI4d' outcome, seq, tag, nonce, digest, extended, cost, delay, cooldown, elapsed, held up, deadline
 pub(crate) fn settle_cmd(sha: &str, features: Features, id: usize) -> Cmd {
     let (extended, details) = features.details(id);
     let mut report = vec![0];
     report.extend([1_u32.to_le_bytes(), 7_u32.to_le_bytes(), 9_u32.to_le_bytes()].concat());
     report.extend(b"digest00");
     report.extend([extended, 1, 0, 0, 0]);
-    report.extend([0; 32]);
+    report.extend([0; 36]);
     report.extend(details);
     evalsha(sha, &record_keys(id), &[report])
 }
