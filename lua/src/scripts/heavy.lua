@@ -200,6 +200,18 @@ local function load_heavy()
     return min(most, max(0, ceil(apart * (apart >= 20 and 1.01 or 1) - 1e-9) - cost))
   end
 
+  -- An earlier part of a quote placed equal sends from `began` up to `at`: one behind the other, as far as a window reaches.
+  function C.stood_before(at, began, cost)
+    local n, d = C.rate_at(C.second_of(at))
+    local least, unit = least_front(cost, cost - H.u0), d * SECOND / n
+    local own, sent_from = at - cost * unit, at - (window or 0) - H.max_cost * unit
+    while own >= began and own > sent_from and #added < MOST do
+      added[#added + 1] = { own = own, from = own - least * unit, to = own + cost * unit, cost = cost, s = C.second_of(own), p = 0 }
+      own = own - (cost + least) * unit
+    end
+    newest, seen_to = nil, -1
+  end
+
   -- The first place at or after `start` for a heavy send and as many positions in front of it as the law asks for there: second
   -- and position of the first of all these, the places when they are several, how many are in front, and from when nothing
   -- else is. With `most` in front it passes the guard anywhere.
