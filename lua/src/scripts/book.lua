@@ -12,8 +12,8 @@ local function load_book()
   function C.look_up(lane, cost, start, rule, reach_s, recipient, again)
     local most = cost > H.u0 and cost - H.u0 or 0
     local last_s, from = C.second_of(start) + reach_s, start
-    C.work, C.looked_from, C.looked_rule = C.work + 4, start, rule
     if most > 0 then load_heavy() end
+    C.work, C.looked_from, C.looked_rule = C.work + 4, start, rule
     C.personal = false          -- whether its recipient moved it
     for _ = 1, 100 do
       local s, p, place, front, began

@@ -17,7 +17,7 @@ local function make_calendar()
     call('HSET', POLICY, 'idle_after', floor(now / SECOND) + life)
     call('EXPIRE', CAL, life)
     if H.lag == 0 then return end
-    for _, key in ipairs({ 'holes', 'pre' }) do call('EXPIRE', PREFIX .. key, life, 'GT') end
+    for _, key in ipairs({ 'holes', 'pre', 'hb' }) do call('EXPIRE', PREFIX .. key, life, 'GT') end
     for i, share in pairs(lane_share) do
       for p = floor(now_s / PAGE), floor(now_s / PAGE) + 1 do
         if share > 0 then call('EXPIRE', PREFIX .. 'lu:' .. i .. ':' .. H.epoch .. ':' .. p, life, 'GT') end

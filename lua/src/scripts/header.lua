@@ -148,7 +148,6 @@ local function make_header()
       copied = copied + #bits
       if #bits > 0 then call('SET', hint, bits, 'EX', HINT_TTL) else call('DEL', hint); call('SREM', PREFIX .. 'hints', hint) end
     end
-    call('ZREMRANGEBYSCORE', PREFIX .. 'hb', '-inf', new_base)
   end
 
   -- nil: the budget has no policy; else what happened to the calendar: kept, cut, new.

@@ -6,6 +6,8 @@ local function load_heavy()
 
   -- the window of the law (us), and its units: the guard's gap and slack say both
   local window = H.jitter < 4294967295 and H.per * 1000 + H.jitter or nil
+  -- a guard from before the jitter was part of the window says neither: then the guard alone decides
+  if H.slack > H.gap and H.gap * H.full_num > 999999 * H.full_den then window = nil end
   local limit = window and floor((window + H.slack) / H.gap - 0.5)
 
   -- whole units that raise tat by so much
@@ -83,21 +85,28 @@ local function load_heavy()
     call('SET', CALLS, table.concat(parts), 'EX', ceil((window or 0) / SECOND) + 600)
   end
 
-  -- Booked heavy sends by the second of their slot: '>I4I4I4I4I4d' slot, end of their places, cost, and for how long nothing else
-  -- stands in front of them (us).
+  -- Booked heavy sends by the second of their slot: '>I4I4I4I4I4d' slot, end of their places, cost, and how long before it nothing
+  -- else stands in front of them (us).
   local BLOCKS, BLOCK = PREFIX .. 'hb', '>I4I4I4I4I4d'
   local blocks, seen_from, seen_to, newest = {}, 0, -1, nil
   local added, dropped = {}, {}
-  local function insert(b)
-    local i = #blocks + 1
-    while i > 1 and blocks[i - 1].own > b.own do i = i - 1 end
-    table.insert(blocks, i, b)
+  local function block(member)
+    local s, p, to_s, to_p, cost, ahead = sunpack(BLOCK, member)
+    local own = C.instant(s, p)
+    return { own = own, from = own - ahead, to = C.instant(to_s, to_p), cost = cost, s = s, p = p, member = member }
   end
 
-  local function block(member)
-    local s, p, to_s, to_p, cost, front = sunpack(BLOCK, member)
-    local own = C.instant(s, p)
-    return { own = own, from = own - front, to = C.instant(to_s, to_p), cost = cost, s = s, p = p, member = member }
+  -- few of those that are read are looked at
+  local function known_block(i)
+    local b = blocks[i]
+    if type(b) == 'string' then b = block(b); blocks[i] = b end
+    return b
+  end
+
+  local function insert(b)
+    local i = #blocks + 1
+    while i > 1 and known_block(i - 1).own > b.own do i = i - 1 end
+    table.insert(blocks, i, b)
   end
 
   local function last_block_s()
@@ -115,7 +124,7 @@ local function load_heavy()
     local members = call('ZREVRANGEBYSCORE', BLOCKS, to, from, 'LIMIT', 0, 2 * MOST)
     blocks = {}
     for i = #members, 1, -1 do
-      if not dropped[members[i]] then blocks[#blocks + 1] = block(members[i]) end
+      if not dropped[members[i]] then blocks[#blocks + 1] = members[i] end
     end
     seen_from, seen_to = from, to >= last_block_s() and math.huge or to
     for _, b in ipairs(added) do
@@ -144,7 +153,11 @@ local function load_heavy()
 
   function C.write_blocks()
     for _, b in ipairs(added) do call('ZADD', BLOCKS, b.s, b.member) end
-    if #added > 0 then call('EXPIRE', BLOCKS, C.life()) end
+    if #added == 0 then return end
+    call('EXPIRE', BLOCKS, C.life())
+    -- what is over goes as more comes
+    local over = call('ZRANGEBYSCORE', BLOCKS, '-inf', now_s - 3600 - floor(2 * (window or 0) / SECOND), 'LIMIT', 0, #added + 8)
+    if #over > 0 then call('ZREM', BLOCKS, unpack(over)) end
     added, seen_to, newest = {}, -1, nil
   end
 
@@ -158,7 +171,7 @@ local function load_heavy()
       local high = min(to, C.get(C.high_water, j) % HOLES)
       if high > 0 then return min(from, max(tat, C.instant(j, high))) end
       j = min(j - 1, last)
-      if j < H.base or (j + 1) * SECOND + C.lag_at(j + 1) <= own - window then return min(from, max(tat, own - window)) end
+      if j < H.base or (j + 1) * SECOND + C.lag_at(j) <= own - window then return min(from, max(tat, own - window)) end
       to = C.grid(j)
     end
     return from
@@ -169,7 +182,7 @@ local function load_heavy()
   local function may_hold(own, from)
     local edge, sum, next = own - window + 1.5, 0, from
     for i = #blocks, max(1, #blocks - MOST), -1 do
-      local b = blocks[i]
+      local b = known_block(i)
       if b.own < own then
         local between = next > b.to + 1.5 and units(next - b.own) - b.cost or 0
         if b.own <= edge then return sum + min(max(0, between), units(next - edge)) end
@@ -187,6 +200,18 @@ local function load_heavy()
     return min(most, max(0, ceil(apart * (apart >= 20 and 1.01 or 1) - 1e-9) - cost))
   end
 
+  -- An earlier part of a quote placed equal sends from `began` up to `at`: one behind the other, as far as a window reaches.
+  function C.stood_before(at, began, cost)
+    local n, d = C.rate_at(C.second_of(at))
+    local least, unit = least_front(cost, cost - H.u0), d * SECOND / n
+    local own, sent_from = at - cost * unit, at - (window or 0) - H.max_cost * unit
+    while own >= began and own > sent_from and #added < MOST do
+      added[#added + 1] = { own = own, from = own - least * unit, to = own + cost * unit, cost = cost, s = C.second_of(own), p = 0 }
+      own = own - (cost + least) * unit
+    end
+    newest, seen_to = nil, -1
+  end
+
   -- The first place at or after `start` for a heavy send and as many positions in front of it as the law asks for there: second
   -- and position of the first of all these, the places when they are several, how many are in front, and from when nothing
   -- else is. With `most` in front it passes the guard anywhere.
@@ -194,10 +219,12 @@ local function load_heavy()
     local least = least_front(cost, most)
     local function look(from)
       local s, p, place = C.find(lane, cost + least, from, last_s, true)
-      if not s or not C.solid(place) then return nil end
+      if not s then return nil, p end
+      if not C.solid(place) then return nil end
       local n, d = C.rate_at(s)
       local at = C.instant(s, p)
-      load_blocks(max(0, floor(s - 1 - window / SECOND - max(window / SECOND, H.max_cost * d / n))), floor(s + 1 + most * d / n))
+      load_blocks(max(0, s - 1 - ceil(window / SECOND + H.max_cost * d / n)), s + 1 + ceil(most * d / n))
+      C.work = C.work + 20
       local began = begins(s, p, at)
       local function holds(front)
         local held = may_hold(at + front * d * SECOND / n, began)
@@ -214,15 +241,17 @@ local function load_heavy()
     end
     if least < most then
       local s, p, place, front, began = look(start)
-      if s then return s, p, place, front, began end
+      if s or C.unfinished then return s, p, place, front, began end
     end
     local s, p, place = C.find(lane, cost + most, start, last_s, true)
+    if C.unfinished then return s, p end
     if least < most and last_block_s() > 0 then
       -- a small hole must not keep all that follows from standing close behind each other
       load_blocks(last_block_s(), last_block_s())
-      local behind = blocks[#blocks] and blocks[#blocks].to or 0
+      local behind = #blocks > 0 and known_block(#blocks).to or 0
       if behind > start and C.second_of(behind) <= last_s then
         local s2, p2, place2, front2, began2 = look(behind)
+        C.unfinished = nil
         if s2 then
           local n, d = C.rate_at(s2)
           if not s or C.instant(s2, p2) + front2 * d * SECOND / n < C.instant(s, p) + most * d * SECOND / n then

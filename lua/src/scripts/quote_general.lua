@@ -24,6 +24,7 @@ if rest ~= '' then
   local skipped, here, behind
   began, start, from, rule, taken, skipped, here, behind = sunpack(REST, rest)
   C.go_on_from(from, skipped, lane)
+  if cost > H.u0 then load_heavy(); C.stood_before(from, began, cost) end
   local s = C.second_of(taken)
   if taken > 0 then C.pass(lane, units, false, began, s, C.position(s, taken - 1)) end
   marks_of[s], marks_of[s + 1] = here, behind

@@ -91,6 +91,7 @@ local function load_record()
     if not s then return nil end
     local at = C.instant(s, p + front)
     if at > before or (recipient or H.has_quotas) and C.blocked(at, r.cost, recipient) then return nil end
+    C.began = nil
     return s, p + front, at, 7, front > 0 and { { s, p, r.cost + front } } or nil, true
   end
 

@@ -8,7 +8,7 @@
 -- ARGV[1..n] send: '<c8BI4dd' digest, extended, cost (units, 1..2^24-1), not_before and deadline (us since 1970, 0: none);
 --   when extended is 1 then 'c8B' recipient (zero: none), flags (1: redrive, an end but sent or cancelled is left), and the
 --   lane's name (empty: default)
--- Derived keys (same hash tag): lu:<lane>:<epoch>:<page>, holes, pre, q:<length>:<offset>, sp:<recipient>, h:<id>, hints, dl:<hour>,
+-- Derived keys (same hash tag): lu:<lane>:<epoch>:<page>, holes, hb, hv, pre, q:<length>:<offset>, sp:<recipient>, h:<id>, hints, dl:<hour>,
 --   full:<num>/<den>:<lane view>:<cost>, full:<64 or 4096>:<length>:<offset>
 --
 -- Returns: {now} when the budget has no policy; else {now, lead, answer 1, … answer m}; m < n, perhaps 0: that was much work, ask again for
