@@ -109,7 +109,9 @@ def ended(c, g, copy):
 def claimed(c, g, copy):
     r = g.record
     if r.nonce == copy.nonce and 'nonce' in c.rules:
-        return [('send', g, r.seq)]
+        # its reply was lost: the claim holds while its call is in time, else it is taken back, and decided anew
+        holds = [('send', g, r.seq)] if r.lease or not g.policy else []
+        return holds + (booked(c, unclaim(g, copy, MISSED), copy) if g.policy else [])
     if copy.seq < r.seq:
         return [('done', g, r.seq)]
     if r.lease:
@@ -119,6 +121,12 @@ def claimed(c, g, copy):
     if c.on_unknown == 'park' or r.attempts >= c.max_attempts:
         return end_as(g, copy, 'U')
     return rebook(g._replace(resends=g.resends + 1), copy)
+
+
+def unclaim(g, copy, slot):
+    """No call was made: it is booked again as it was, held by this copy; MISSED may still be in time."""
+    r = g.record
+    return g._replace(record=r._replace(state='B', slot=slot, nonce=0, lease=0, issuer=copy.tag, attempts=max(0, r.attempts - 1)))
 
 
 def missing(c, g, copy):
@@ -169,7 +177,9 @@ def settle(c, g, copy, nonce, outcome):
         return ('again', g, r.seq)
     if outcome == 'unknown' and c.on_unknown == 'park':
         return end_as(g, copy, 'U')[0]
-    if outcome in ('throttled', 'not_started'):         # nothing was submitted
+    if outcome == 'not_started':
+        return ('again', unclaim(g, copy, r.slot), r.seq)
+    if outcome == 'throttled':                          # nothing was submitted
         r = r._replace(attempts=max(0, r.attempts - 1))
         g = g._replace(record=r)
     if r.attempts >= c.max_attempts:
@@ -366,7 +376,7 @@ class Steps:
                 continue
             label = f'claim: {verdict}'
             if verdict in ('wait', 'send'):
-                g2, k2 = g, k._replace(step=verdict)
+                g2, k2 = g, k._replace(step=verdict, late=0)
             elif verdict in ('hop', 'rebooked', 'reissue'):
                 g2, k2 = g._replace(ids=g.ids + 1), self.copy(k, 'put', (seq, g.ids, None))._replace(old=0)
             elif verdict in ('busy', 'hold'):
@@ -410,6 +420,8 @@ class Steps:
         action, g, seq = settle(self.c, self.g, k, k.nonce, k.x)
         label = f'settle {k.x}: {action}'
         self.add(label, self.acted(g, i, k, action, seq))
+        if action == 'again' and k.x == 'not_started':
+            self.add(f'{label}, and asks', self.with_worker(g, i, k._replace(step='ask', late=0, x=None)))
         self.lost_or_stalled(i, k, label, g, ('settle', k, k.nonce, k.x))
 
     def acted(self, g, i, k, action, seq):

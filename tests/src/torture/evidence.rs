@@ -22,6 +22,8 @@ pub(super) struct Evidence {
     pub(super) faults: Vec<Injected>,
     pub(super) arrivals: Vec<Arrival>,
     pub(super) claims: Vec<Claim>,
+    /// Claims beside them that no call was made for: given back, or decided anew.
+    pub(super) given_back: u64,
     /// Send ID and instant of each record of a send as sent.
     pub(super) sent: Vec<(String, u64)>,
     /// What Redis says of each send that was offered.
@@ -34,8 +36,10 @@ pub(super) struct Evidence {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Call {
     pub(super) at_us: u64,
-    /// The claim that it was made by, by Redis' clock; the call's own instant when there was none.
+    /// When the claim was written that it was made by; the call's own instant when there was none.
     pub(super) claimed_us: u64,
+    /// The instant that the claim is for, if it was seen.
+    pub(super) meant_us: Option<u64>,
     pub(super) claimed: bool,
     /// The provider took the send.
     pub(super) taken: bool,
@@ -68,9 +72,9 @@ impl View<'_> {
 impl Evidence {
     /// Every send that was offered.
     pub(super) fn views(&self) -> Vec<View<'_>> {
-        let mut claims: HashMap<&str, Vec<u64>> = HashMap::new();
+        let mut claims: HashMap<&str, Vec<&Claim>> = HashMap::new();
         for claim in &self.claims {
-            claims.entry(&claim.id).or_default().push(claim.at_us);
+            claims.entry(&claim.id).or_default().push(claim);
         }
         let mut sent: HashMap<&str, Vec<u64>> = HashMap::new();
         for (id, at_us) in &self.sent {
@@ -80,10 +84,10 @@ impl Evidence {
         for arrival in &self.arrivals {
             arrivals.entry(&*arrival.send_id).or_default().push(arrival);
         }
-        let all = |of: &HashMap<&str, Vec<u64>>, id: &str| of.get(id).cloned().unwrap_or_default();
         let mut calls: HashMap<&str, Vec<Call>> = HashMap::new();
         for (id, arrivals) in arrivals {
-            calls.insert(id, self.calls(&arrivals, &all(&claims, id), &all(&sent, id)));
+            let of_send = (claims.remove(id).unwrap_or_default(), sent.remove(id).unwrap_or_default());
+            calls.insert(id, self.calls(&arrivals, &of_send.0, &of_send.1));
         }
         let mut letters: HashMap<&str, Vec<&str>> = HashMap::new();
         for (id, reason) in &self.letters {
@@ -103,17 +107,26 @@ impl Evidence {
     }
 
     /// Calls of one send, each with a claim of its own.
-    fn calls(&self, arrivals: &[&Arrival], claims: &[u64], sent: &[u64]) -> Vec<Call> {
+    fn calls(&self, arrivals: &[&Arrival], claims: &[&Claim], sent: &[u64]) -> Vec<Call> {
         let mut calls: Vec<Call> = vec![];
         for arrival in arrivals {
             let at_us = arrival.unix_us;
-            let unused = |claim: &&u64| calls.iter().all(|call| call.claimed_us != **claim);
-            let claim = claims.iter().rev().find(|claim| **claim <= at_us + SLACK_US).filter(unused).copied();
-            let claimed = claim.or_else(|| self.killed_before(at_us));
+            let unused = |claim: &&&Claim| calls.iter().all(|call| call.claimed_us != claim.at_us);
+            let claim = claims.iter().rev().find(|claim| claim.at_us <= at_us + SLACK_US).filter(unused);
+            let claimed = claim.map(|claim| claim.at_us).or_else(|| self.killed_before(at_us));
             let claimed_us = claimed.unwrap_or(at_us);
-            let next_us = claims.iter().find(|claim| **claim > claimed_us).copied().unwrap_or(u64::MAX);
+            let meant_us = claim.map(|claim| claim.call_us);
+            let next = claims.iter().find(|claim| claim.at_us > claimed_us);
+            let next_us = next.map_or(u64::MAX, |claim| claim.at_us);
             let known = sent.iter().any(|sent| (claimed_us..next_us).contains(sent));
-            calls.push(Call { at_us, claimed_us, claimed: claimed.is_some(), taken: arrival.accepted, known });
+            calls.push(Call {
+                at_us,
+                claimed_us,
+                meant_us,
+                claimed: claimed.is_some(),
+                taken: arrival.accepted,
+                known,
+            });
         }
         calls
     }

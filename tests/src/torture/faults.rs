@@ -9,6 +9,8 @@ pub enum Kind {
     WorkerKill,
     /// No worker at all for a while, with a backlog.
     WorkerOutage,
+    /// Workers are stopped for 15 ms of every 100 ms, each at its own time.
+    WorkerStarved,
     /// kill -9 of the scheduler; what it has not answered is offered again.
     SchedulerKill,
     /// SIGSTOP.
@@ -29,6 +31,8 @@ pub enum Kind {
     RedisSilence,
     /// Calls and replies of scripts are lost by chance.
     RedisReplies,
+    /// A round trip takes 30 ms.
+    RedisFar,
     /// Redis' clock is set forward by up to 3 s.
     ClockForward,
     /// Redis' clock is set back by up to 5 s.
@@ -55,9 +59,10 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 25] = [
         Self::WorkerKill,
         Self::WorkerOutage,
+        Self::WorkerStarved,
         Self::SchedulerKill,
         Self::RedisPause,
         Self::RedisRestart,
@@ -68,6 +73,7 @@ impl Kind {
         Self::RedisCut,
         Self::RedisSilence,
         Self::RedisReplies,
+        Self::RedisFar,
         Self::ClockForward,
         Self::ClockBack,
         Self::SqsErrors,
@@ -87,6 +93,7 @@ impl Kind {
         match self {
             Self::WorkerKill => "worker-kill",
             Self::WorkerOutage => "worker-outage",
+            Self::WorkerStarved => "worker-starved",
             Self::SchedulerKill => "scheduler-kill",
             Self::RedisPause => "redis-pause",
             Self::RedisRestart => "redis-restart",
@@ -97,6 +104,7 @@ impl Kind {
             Self::RedisCut => "redis-cut",
             Self::RedisSilence => "redis-silence",
             Self::RedisReplies => "redis-replies",
+            Self::RedisFar => "redis-far",
             Self::ClockForward => "clock-forward",
             Self::ClockBack => "clock-back",
             Self::SqsErrors => "sqs-errors",
@@ -117,6 +125,7 @@ impl Kind {
         match self {
             Self::WorkerKill => "kill -9 of 1 to 3 workers",
             Self::WorkerOutage => "no worker at all",
+            Self::WorkerStarved => "workers starved, 15 of every 100 ms, 10 s",
             Self::SchedulerKill => "kill -9 of the scheduler",
             Self::RedisPause => "Redis stopped (SIGSTOP), 1-5 s",
             Self::RedisRestart => "Redis killed, back with its data",
@@ -127,6 +136,7 @@ impl Kind {
             Self::RedisCut => "no connection to Redis, 1-3 s",
             Self::RedisSilence => "Redis connections silent, 1-5 s",
             Self::RedisReplies => "a quarter of script calls or replies lost",
+            Self::RedisFar => "Redis 30 ms away, 10 s",
             Self::ClockForward => "Redis' clock set forward, 0.3-3 s",
             Self::ClockBack => "Redis' clock set back, 0.3-5 s",
             Self::SqsErrors => "SQS answers 500 and 503",
@@ -146,11 +156,13 @@ impl Kind {
         match self {
             Self::WorkerKill | Self::SchedulerKill | Self::ClockForward | Self::ClockBack => 0..=0,
             Self::RedisPause | Self::RedisSilence => 1000..=5000,
-            // a machine that comes back after a crash, and a person who sets policies, take longer than a second
+            // a machine that comes back after a crash, and a person who sets policies, take longer than a window behind the
+            // last call that was claimed before
             Self::RedisRestart | Self::RedisRewind | Self::RedisSnapshot | Self::RedisEmpty | Self::RedisFlush => {
-                1100..=3000
+                1400..=3000
             }
             Self::RedisCut => 1000..=3000,
+            Self::WorkerStarved | Self::RedisFar => 10_000..=10_000,
             _ => 2000..=4000,
         }
     }
@@ -216,12 +228,12 @@ mod tests {
 
     #[test]
     fn a_seed_plans_the_same_faults_and_leaves_no_kind_out() {
-        let of = |seed| Plan::new(seed, Duration::from_secs(4), None).take(44).collect::<Vec<_>>();
+        let of = |seed| Plan::new(seed, Duration::from_secs(4), None).take(48).collect::<Vec<_>>();
         assert_eq!(of(1), of(1));
         assert_ne!(of(1), of(2));
-        let mut kinds: Vec<Kind> = of(1)[..22].iter().map(|planned| planned.kind).collect();
+        let mut kinds: Vec<Kind> = of(1)[..24].iter().map(|planned| planned.kind).collect();
         kinds.sort();
         kinds.dedup();
-        assert_eq!(kinds.len(), 22);
+        assert_eq!(kinds.len(), 24);
     }
 }

@@ -13,6 +13,10 @@ use super::journal::now_us;
 use super::redis_proxy::Way;
 use super::rig::Rig;
 use super::sqs_proxy::{ALL, How, Rule, SENDS};
+use super::starved::Starved;
+
+/// A round trip to Redis that is far away.
+const AWAY: Duration = Duration::from_millis(30);
 
 /// What Redis was told from `from_us` on it has forgotten at `at_us`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +49,11 @@ pub(super) async fn inject(rig: &mut Rig, clerk: &Clerk, planned: &Planned) -> R
             rig.stop_workers(Duration::ZERO).await;
             rest(rig, lasts).await;
             rig.start_workers().await?;
+        }
+        Kind::WorkerStarved => {
+            let starved = Starved::begin(rig.worker(), random.u64(..))?;
+            rest(rig, lasts).await;
+            drop(starved);
         }
         Kind::SchedulerKill => clerk.kill_scheduler().await?,
         Kind::RedisPause => {
@@ -90,6 +99,11 @@ pub(super) async fn inject(rig: &mut Rig, clerk: &Clerk, planned: &Planned) -> R
             rig.redis_proxy.lose(100, 150);
             rest(rig, lasts).await;
             rig.redis_proxy.lose(0, 0);
+        }
+        Kind::RedisFar => {
+            rig.redis_proxy.far(AWAY);
+            rest(rig, lasts).await;
+            rig.redis_proxy.far(Duration::ZERO);
         }
         Kind::ClockForward => {
             forward = Duration::from_millis(random.u64(300..=3000));

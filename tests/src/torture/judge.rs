@@ -44,7 +44,8 @@ pub(super) enum Class {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Most {
     pub(super) limit: u64,
-    /// Of claims that said `send`, by the clock of Redis' machine; windows in which Redis' clock was set forward are left out.
+    /// Of claims that said `send`, at the instants they are for, by the clock of Redis' machine; windows in which Redis' clock
+    /// was set forward are left out.
     pub(super) claimed: u64,
     /// Of calls as they arrived at the provider, whatever it answered.
     pub(super) arrived: u64,
@@ -64,7 +65,7 @@ pub(super) struct Judgement {
     /// Cancelled sends that were sent, since Redis had forgotten the one or the other.
     pub(super) cancelled_by_loss: u64,
     pub(super) most: BTreeMap<&'static str, Most>,
-    /// From the claim to the arrival at the provider, ms, sorted.
+    /// From the instant that a claim is for to the arrival at the provider, ms, sorted.
     pub(super) delays_ms: Vec<f64>,
     /// From when to when sends of the reserved lane were under way.
     reserved_queue: Vec<(u64, u64)>,
@@ -73,7 +74,7 @@ pub(super) struct Judgement {
 }
 
 /// A claim's instant is seen when its write is told, a little after the script has read its clock.
-const CLAIM_WINDOW_US: u64 = 999_000;
+const TOLD_US: u64 = 1000;
 /// Behind a fault, a backlog is still being worked off.
 const QUIET_US: u64 = 8_000_000;
 /// A lane's own backlog: sends in it that have not ended. Its reservation is 9 units a second.
@@ -136,7 +137,8 @@ impl Judgement {
                 let what = "the provider was called without a claim".to_owned();
                 self.wrong(Class::Twice, Some(view.id), call.at_us, what);
             }
-            self.delays_ms.push((call.at_us as f64 - call.claimed_us as f64) / 1000.0);
+            let meant_us = call.meant_us.unwrap_or(call.claimed_us);
+            self.delays_ms.push((call.at_us as f64 - meant_us as f64) / 1000.0);
         }
     }
 
@@ -238,36 +240,54 @@ impl Judgement {
         }
     }
 
+    /// The most units of claims in any window of this length that the clock was not set forward in; what is above the limit is wrong.
+    fn crowd(
+        &mut self,
+        evidence: &Evidence,
+        budget: &Budget,
+        claims: &[(u64, u32)],
+        window_us: u64,
+        words: &str,
+    ) -> u64 {
+        let window_us = window_us - TOLD_US;
+        let (mut first, mut units, mut most, mut last_wrong) = (0, 0u64, 0, None);
+        for &(at, cost) in claims {
+            units += u64::from(cost);
+            while claims[first].0 + window_us <= at {
+                units -= u64::from(claims[first].1);
+                first += 1;
+            }
+            let forward = evidence.forward_units(at.saturating_sub(window_us), at, budget);
+            if forward == 0 {
+                most = most.max(units);
+            }
+            let limit = u64::from(budget.policy.limit) + forward;
+            // one violation for each stretch above the limit
+            if units > limit && last_wrong.is_none_or(|then| then + window_us < at) {
+                let what = format!("{}: {units} units of {limit} claimed within {words}", budget.name);
+                self.wrong(Class::OverLimit, None, at, what);
+                last_wrong = Some(at);
+            }
+        }
+        most
+    }
+
     /// (a)
     fn windows(&mut self, evidence: &Evidence, budget: &Budget) {
         let limit = u64::from(budget.policy.limit);
         let per = budget.policy.per;
         let of_budget = |id: &str| id.starts_with(budget.name);
         let claims = evidence.claims.iter().filter(|claim| of_budget(&claim.id));
-        let mut claims: Vec<(u64, u32)> = claims.map(|claim| (claim.at_us, claim.units)).collect();
+        let mut claims: Vec<(u64, u32)> = claims.map(|claim| (claim.call_us, claim.units)).collect();
         claims.sort_unstable();
         let arrivals = evidence.arrivals.iter().filter(|arrival| of_budget(&arrival.send_id));
         let mut arrivals: Vec<_> = arrivals.map(|arrival| (arrival.unix_us, arrival.units)).collect();
         arrivals.sort_unstable();
-        let (mut first, mut units, mut most, mut last_wrong) = (0, 0u64, 0, None);
-        for &(at, cost) in &claims {
-            units += u64::from(cost);
-            while claims[first].0 + CLAIM_WINDOW_US <= at {
-                units -= u64::from(claims[first].1);
-                first += 1;
-            }
-            let forward = evidence.forward_units(at.saturating_sub(CLAIM_WINDOW_US), at, budget);
-            if forward == 0 {
-                most = most.max(units);
-            }
-            let limit = limit + forward;
-            // one violation for each stretch above the limit
-            if units > limit && last_wrong.is_none_or(|then| then + CLAIM_WINDOW_US < at) {
-                let what = format!("{}: {units} units of {limit} claimed within a second", budget.name);
-                self.wrong(Class::OverLimit, None, at, what);
-                last_wrong = Some(at);
-            }
-        }
+        let per_us = per.as_micros() as u64;
+        let most = self.crowd(evidence, budget, &claims, per_us, "a second");
+        // a call comes so much later than it is meant to, and still no second at the provider holds more
+        let jitter_us = budget.policy.jitter().as_micros() as u64;
+        self.crowd(evidence, budget, &claims, per_us + jitter_us, "a second and the jitter");
         // windows in which the clock was set forward are left out
         let steps = evidence.faults.iter().filter(|fault| !fault.forward.is_zero()).map(|fault| fault.ended_us);
         let mut rest = arrivals.as_slice();

@@ -7,7 +7,7 @@
 //! | `clerk`, `ledger` | offers the load, hears the answers, offers again; what was offered and answered |
 //! | `rig` | everything that runs |
 //! | `redis_node`, `redis_proxy`, `sqs_proxy`, `http`, `guarded` | servers and proxies that can be harmed |
-//! | `faults`, `inject` | the kinds of faults and their order; making them happen |
+//! | `faults`, `inject`, `starved` | the kinds of faults and their order; making them happen |
 //! | `monitor`, `journal` | the instant of each claim; the trace of each send |
 //! | `evidence`, `judge`, `report` | what was seen, whether it may happen, the figures |
 //! | `outage` | a backlog without workers |
@@ -36,6 +36,7 @@ mod rig;
 mod run;
 mod scheduler_process;
 mod sqs_proxy;
+mod starved;
 
 pub use faults::Kind;
 pub use loader::load;

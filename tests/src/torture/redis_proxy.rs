@@ -1,12 +1,16 @@
-//! A TCP proxy in front of Redis, whose connections break by chance.
+//! A TCP proxy in front of Redis, whose connections break by chance, and can be long.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::io::ErrorKind;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::Result;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::sync::watch;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
 use crate::port::Port;
 
@@ -38,6 +42,8 @@ struct Control {
     unheard: AtomicU32,
     unanswered: AtomicU32,
     broken: AtomicU64,
+    /// How long each direction takes.
+    way_us: AtomicU64,
     random: Mutex<fastrand::Rng>,
 }
 
@@ -49,6 +55,7 @@ impl RedisProxy {
             unheard: AtomicU32::new(0),
             unanswered: AtomicU32::new(0),
             broken: AtomicU64::new(0),
+            way_us: AtomicU64::new(0),
             random: Mutex::new(fastrand::Rng::with_seed(seed)),
         });
         let told = control.clone();
@@ -83,6 +90,11 @@ impl RedisProxy {
         self.control.unanswered.store(unanswered, SeqCst);
     }
 
+    /// A round trip takes so much longer.
+    pub(super) fn far(&self, round_trip: Duration) {
+        self.control.way_us.store(round_trip.as_micros() as u64 / 2, SeqCst);
+    }
+
     /// Calls that were lost in either way.
     pub(super) fn broken(&self) -> u64 {
         self.control.broken.load(SeqCst)
@@ -94,32 +106,55 @@ async fn forward(mut client: TcpStream, port: u16, control: &Control) -> std::io
     let mut server = TcpStream::connect(("127.0.0.1", port)).await?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
-    let (mut request, mut reply) = (vec![0; 1 << 16], vec![0; 1 << 16]);
-    let mut swallow = false;
-    loop {
-        tokio::select! {
-            read = client.read(&mut request) => match read? {
-                0 => return Ok(()),
-                n => {
-                    control.pass().await;
-                    let script = request[..n].windows(4).any(|word| word == b"EVAL");
-                    if script && control.loses(&control.unheard) {
-                        return Ok(());
-                    }
-                    swallow |= script && control.loses(&control.unanswered);
-                    server.write_all(&request[..n]).await?;
-                }
-            },
-            read = server.read(&mut reply) => match read? {
-                0 => return Ok(()),
-                _ if swallow => return Ok(()),
-                n => {
-                    control.pass().await;
-                    client.write_all(&reply[..n]).await?;
-                }
-            },
-        }
+    let (from_client, to_client) = client.split();
+    let (from_server, to_server) = server.split();
+    let swallow = AtomicBool::new(false);
+    let asked = |request: &[u8]| {
+        let script = request.windows(4).any(|word| word == b"EVAL");
+        let heard = !(script && control.loses(&control.unheard));
+        swallow.fetch_or(heard && script && control.loses(&control.unanswered), SeqCst);
+        heard
+    };
+    let answered = |_: &[u8]| !swallow.load(SeqCst);
+    tokio::select! {
+        ended = carry(from_client, to_server, control, asked) => ended,
+        ended = carry(from_server, to_client, control, answered) => ended,
     }
+}
+
+/// One direction, each part as late as the way is long, while `passes` says so of what is read. Others are read meanwhile, so that
+/// a long way is not a narrow one.
+async fn carry(
+    mut from: ReadHalf<'_>,
+    mut to: WriteHalf<'_>,
+    control: &Control,
+    passes: impl Fn(&[u8]) -> bool,
+) -> std::io::Result<()> {
+    let (leaves, mut arrives) = mpsc::unbounded_channel();
+    let read = async move {
+        let mut part = vec![0; 1 << 16];
+        loop {
+            let n = from.read(&mut part).await?;
+            if n == 0 {
+                return Ok(());
+            }
+            control.pass().await;
+            if !passes(&part[..n]) {
+                return Err(ErrorKind::ConnectionAborted.into());
+            }
+            let _ = leaves.send((Instant::now() + control.way(), part[..n].to_vec()));
+        }
+    };
+    let write = async {
+        while let Some((due, part)) = arrives.recv().await {
+            if due > Instant::now() {
+                tokio::time::sleep_until(due).await;
+            }
+            to.write_all(&part).await?;
+        }
+        Ok(())
+    };
+    tokio::try_join!(read, write).map(drop)
 }
 
 impl Control {
@@ -129,8 +164,12 @@ impl Control {
 
     async fn pass(&self) {
         while self.is(Way::Silent) {
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
+    }
+
+    fn way(&self) -> Duration {
+        Duration::from_micros(self.way_us.load(SeqCst))
     }
 
     fn loses(&self, share: &AtomicU32) -> bool {

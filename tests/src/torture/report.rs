@@ -46,7 +46,9 @@ pub struct Report {
     pub cancelled_and_sent_by_data_loss: u64,
     /// By budget.
     pub windows: BTreeMap<&'static str, Window>,
-    /// From the claim to the provider.
+    /// Claims that no call was made for, since the worker was held up: they were given back, or decided anew.
+    pub claims_given_back: u64,
+    /// From the instant that a claim is for to the provider.
     pub call_delay_ms: Spread,
     /// From the answer to the slot in the reserved lane, while nothing went wrong.
     pub reserved_wait_ms: Spread,
@@ -170,6 +172,7 @@ impl Report {
             duplicates_unexplained: judgement.violations.iter().filter(twice).count() as u64,
             cancelled_and_sent_by_data_loss: judgement.cancelled_by_loss,
             windows: judgement.most.iter().map(|(name, most)| (*name, window(most))).collect(),
+            claims_given_back: evidence.given_back,
             call_delay_ms: Spread::of(&judgement.delays_ms),
             reserved_wait_ms: Spread::of(&reserved),
             faults: rows(evidence, judgement),
@@ -273,6 +276,7 @@ impl fmt::Display for Report {
             let name = format!("most in any second, {budget}");
             writeln!(f, "  {name:<34}{at_claim} of {limit} at the claim, {at_provider} at the provider")?;
         }
+        writeln!(f, "  {:<34}{}", "claims given back", self.claims_given_back)?;
         writeln!(f, "  {:<34}{}", "from the claim to the provider", spread(&self.call_delay_ms))?;
         writeln!(f, "  {:<34}{}", "wait in the reserved lane", spread(&self.reserved_wait_ms))?;
         writeln!(f, "  {:<34}{}", "calls that proxies spoiled", self.proxied)?;

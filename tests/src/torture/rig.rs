@@ -168,6 +168,11 @@ impl Rig {
         }
     }
 
+    /// The program that all workers, and nobody else, run.
+    pub(super) fn worker(&self) -> &Path {
+        &self.worker
+    }
+
     /// The process IDs of the workers.
     pub(super) fn workers(&self) -> Result<Vec<String>> {
         processes(&self.worker)

@@ -146,7 +146,8 @@ pub(super) async fn collect(rig: &Rig, clerk: &Clerk, faults: Vec<Injected>) -> 
         }
     }
     let (arrivals, claims, sent) = (rig.provider.arrivals(), rig.monitor.claims(), rig.monitor.sent());
-    Ok(Evidence { ledger, faults, arrivals, claims, sent, states, letters })
+    let given_back = rig.monitor.given_back();
+    Ok(Evidence { ledger, faults, arrivals, claims, given_back, sent, states, letters })
 }
 
 impl Rig {

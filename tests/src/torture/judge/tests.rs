@@ -31,7 +31,7 @@ fn evidence(budget: &str, calls: &[u64], state: Option<SendState>) -> Evidence {
     let _ = evidence.ledger.heard(&id, &Said::Booked { wait_ms: 1000, again: false }, START + 1000);
     for (nonce, at_s) in (1..).zip(calls) {
         let at_us = START + at_s * S;
-        evidence.claims.push(Claim { at_us, id: id.clone(), units: 1, nonce });
+        evidence.claims.push(Claim { at_us, call_us: at_us, id: id.clone(), units: 1, nonce });
         evidence.sent.push((id.clone(), at_us + 10_000));
         evidence.arrivals.push(Arrival {
             at_us: at_s * S,
@@ -131,8 +131,9 @@ fn calls_without_claims_and_seconds_above_the_limit_are_seen() {
     again.claims.pop();
     assert_wrong(&again, "without a claim");
     let mut crowded = evidence(LANES, &[3], Some(SendState::Sent));
-    let more = (0..60).map(|i| Claim { at_us: START + 3 * S + i, id: "tt-a-000002".to_owned(), units: 1, nonce: 1 });
-    crowded.claims.extend(more);
+    let more =
+        |at_us, delay_us| Claim { at_us, call_us: at_us + delay_us, id: "tt-a-000002".to_owned(), units: 1, nonce: 1 };
+    crowded.claims.extend((0..60).map(|i| more(START + 3 * S + i, 0)));
     assert_wrong(&crowded, "61 units of 60 claimed within a second");
     for (at_s, explained) in [(2, true), (10, false)] {
         let forward = Duration::from_millis(20);
@@ -141,5 +142,13 @@ fn calls_without_claims_and_seconds_above_the_limit_are_seen() {
     }
     crowded.faults.clear();
     crowded.claims.pop();
+    assert_eq!(violations(&crowded), [""; 0]);
+    // counted when its call is made, not when it was claimed; the calls before it may come late by the jitter
+    for (delay_ms, words) in [(900, "claimed within a second"), (1040, "claimed within a second and the jitter")] {
+        crowded.claims.push(more(START + 3 * S, delay_ms * 1000));
+        assert_wrong(&crowded, words);
+        crowded.claims.pop();
+    }
+    crowded.claims.push(more(START + 3 * S, 1_060_000));
     assert_eq!(violations(&crowded), [""; 0]);
 }
