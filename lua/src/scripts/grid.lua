@@ -188,11 +188,11 @@ local function make_grid()
     end
   end
 
-  -- Whether what is booked now fills the calendar for at least so long (us): then what is late cannot be made good beside it.
+  -- Whether the calendar is full from now on, for two seconds or for so long (us): what is late cannot be made good beside that.
   function C.full_for(time)
     load_seconds()
     load_hints()
-    return (C.next_open(0, 1, now_s + 1, now_s + FAR) - now_s - 1) * SECOND >= time
+    return (C.next_open(0, 1, now_s + 1, now_s + FAR) - now_s - 1) * SECOND >= min(time, 2 * SECOND)
   end
 
   -- A pause without an end makes the lag grow as time goes by. In a gap the calendar goes ahead to what is booked behind it.
