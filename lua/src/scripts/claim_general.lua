@@ -86,7 +86,7 @@ local function send(at, delay)
   if not rec.own and rec.cost > 1 then            -- it leaves at once: nobody takes the rest of its units over
     load_seconds()
     for _, t in ipairs(C.places_in(rec.tail, rec.second, rec.position, rec.cost)) do
-      if C.instant(t[1], t[2] + t[3]) > now + H.transit then C.set_marks(t[1], t[2], t[3], 1) end
+      if C.instant(t[1], t[2] + t[3]) > now then C.set_marks(t[1], t[2], t[3], 1) end
     end
   end
   rec.issuer, rec.tail = rec.nonce, ''

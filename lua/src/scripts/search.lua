@@ -171,8 +171,8 @@ local function load_search()
 
   -- A send of an urgent lane, or (`again`) one that is booked again, takes the first position from `start` on that stands
   -- under a send of a lane that does not preempt: that one moves at its claim. Other lanes keep what is reserved for them,
-  -- and sends booked again get a tenth of each second. Before `before` (us), and not far. The last claimed unit lies a gap
-  -- before tat, also when the clock was set back.
+  -- and sends booked again get a tenth of each second. Before `before` (us), and not far. Behind what was claimed, also
+  -- when the clock was set back.
   -- What was passed is not looked at again in this call, unless something changed there (C.touch). TAKE_OVER_WALK is more than the 20 s
   -- of most budgets.
   local passed = {}
@@ -197,6 +197,8 @@ local function load_search()
   -- Nor are those moved whose deadline the next free place does not meet.
   function C.take_over(lane, units, start, before, again, reach)
     local first, enough = C.second_of(start), C.work + TAKE_OVER_WALK
+    -- units that were claimed stand on the grid 1/r apart, and in tat 1/R
+    local after_claimed = now + (H.base * SECOND + H.tat - now) / H.gap * H.den * SECOND / H.num - 2
     local to = first + (reach or TAKE_OVER_REACH)
     local known = passed[(units * 64 + lane) * 2 + (again and 1 or 0)]
     if not known or start < known.start then known = C.pass(lane, units, again, start, first, 0) end
@@ -208,7 +210,7 @@ local function load_search()
       local tenth = room >= 10 and floor(room / 10) or (room > 0 and s % ceil(10 / room) == 0 and 1 or 0)
       C.work = C.work + 4
       if m[1] + m[2] + units <= room - held + (own[lane] or 0) and (not again or m[2] + units <= tenth) then
-        local q = max(known.q, C.position(s, max(start, now + 1, H.base * SECOND + H.tat - H.gap + 1)))
+        local q = max(known.q, C.position(s, max(start, now + 1, after_claimed)))
         local holes, h = high >= HOLES and C.holes_of(s) or {}, 1
         local last = min(high % HOLES, room) - units
         while q <= last do
