@@ -144,7 +144,7 @@ local function load_search()
       if not skipped and walked >= WALK and (looks >= 8 or C.parts) then
         local behind = max(s, C.last_booked() + 1)
         if C.parts and (C.parts == 'exact' or behind > last_s) then C.unfinished = true; return nil, s end
-        if behind <= last_s or walked >= 20 * WALK then s, skipped = behind, true end   -- rather walk on than refuse
+        if behind <= last_s or walked >= 20 * WALK then s, skipped = max(s, behind - 1), true end   -- rather walk on than refuse
         C.work = C.work + WALK            -- the next send is for another call, which knows what was walked
       elseif walked >= 40 * WALK then return nil, last_s + 1
       elseif looks == 1 or looks % 64 == 0 then

@@ -1,5 +1,6 @@
 //! How long one call keeps Redis, at most: every script over calendars that are made to be slow. Redis notes each call in its
-//! SLOWLOG; what else the machine does counts as well, so this is for a quiet one.
+//! SLOWLOG. Under the virtual clock each round makes the same calls, and of each call the shortest time counts, since
+//! what else the machine does counts in the others.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,6 +28,7 @@ use crate::report::say;
 const SCRIPTS: [&str; 10] =
     ["reserve 100", "reserve 1", "cancel", "quote", "claim", "settle", "status", "view", "policy", "cut"];
 const DAY: u64 = 86_400;
+const ROUNDS: usize = 3;
 
 /// A calendar: its policy, what is booked, and every how many of these are cancelled.
 struct Hostile {
@@ -44,9 +46,15 @@ pub(crate) async fn run(server: RedisServer) -> Result<()> {
     let names: Vec<String> = SCRIPTS.iter().map(|name| format!("{name:>12}")).collect();
     say(&format!("{:<24}{}", "", names.concat()));
     for hostile in calendars()? {
-        let longest = measure(&bench, &hostile).await?;
-        let values: Vec<String> =
-            SCRIPTS.iter().map(|name| format!("{:>12.2}", longest.get(name).copied().unwrap_or(0.0))).collect();
+        let mut shortest = measure(&bench, &hostile).await?;
+        for _ in 1..ROUNDS {
+            for (script, again) in measure(&bench, &hostile).await? {
+                let calls = shortest.entry(script).or_default();
+                calls.iter_mut().zip(again).for_each(|(call, again)| *call = call.min(again));
+            }
+        }
+        let longest = |script: &&str| shortest.get(script).into_iter().flatten().copied().fold(0.0, f64::max);
+        let values: Vec<String> = SCRIPTS.iter().map(|script| format!("{:>12.2}", longest(script))).collect();
         say(&format!("{:<24}{}", hostile.name, values.concat()));
     }
     bench.server.stop().await;
@@ -67,10 +75,10 @@ fn calendars() -> Result<Vec<Hostile>> {
     let limited = Policy { quotas, max_cost: Some(40), ..plain.clone() };
     Ok(vec![
         with("holes", plain.clone(), 20_000, &[1], 2, false),
-        with("holes, 1,000/s", fast.clone(), 60_000, &[1], 2, false),
+        with("holes, 1,000/s", fast.clone(), 30_000, &[1], 2, false),
         with("runs", Policy { max_cost: Some(900), ..plain.clone() }, 3_000, &[1, 1, 1, 60], 3, false),
         with("15 lanes", Policy { lanes: lanes(15)?, ..plain.clone() }, 20_000, &[1, 1, 2, 3], 5, false),
-        with("15 lanes, 1,000/s", Policy { lanes: lanes(15)?, ..fast }, 60_000, &[1, 1, 2, 3], 5, false),
+        with("15 lanes, 1,000/s", Policy { lanes: lanes(15)?, ..fast }, 30_000, &[1, 1, 2, 3], 5, false),
         with("8 quotas", limited.clone(), 20_000, &[1, 2], 7, false),
         with("15 lanes, 8 quotas", Policy { lanes: lanes(15)?, ..limited.clone() }, 10_000, &[1, 2], 7, false),
         with("14 days, 15 lanes", Policy { lanes: lanes(15)?, horizon, ..plain }, 10_000, &[1, 1, 2], 5, true),
@@ -86,11 +94,12 @@ fn lane_name(i: usize) -> String {
 struct Run<'a> {
     bench: &'a Bench,
     lanes: Vec<LaneName>,
-    longest: BTreeMap<&'static str, f64>,
+    /// By script, how long each call took, ms.
+    calls: BTreeMap<&'static str, Vec<f64>>,
     drafted: usize,
 }
 
-async fn measure(bench: &Bench, hostile: &Hostile) -> Result<BTreeMap<&'static str, f64>> {
+async fn measure(bench: &Bench, hostile: &Hostile) -> Result<BTreeMap<&'static str, Vec<f64>>> {
     let _: () = bench.command(redis::cmd("FLUSHALL").arg("SYNC")).await;
     for (name, value) in [("slowlog-log-slower-than", 0), ("slowlog-max-len", 100_000)] {
         let _: () = bench.command(redis::cmd("CONFIG").arg("SET").arg(name).arg(value)).await;
@@ -98,12 +107,12 @@ async fn measure(bench: &Bench, hostile: &Hostile) -> Result<BTreeMap<&'static s
     bench.set_clock(START + 400_000).await;
     bench.policy(&hostile.policy).await;
     let lanes = hostile.policy.lanes.iter().map(|lane| lane.name.clone()).chain([LaneName::default()]).collect();
-    let mut run = Run { bench, lanes, longest: BTreeMap::new(), drafted: 0 };
+    let mut run = Run { bench, lanes, calls: BTreeMap::new(), drafted: 0 };
     let copies = run.fill(hostile).await?;
     run.ask(hostile).await?;
     run.work(copies).await?;
     run.days(hostile).await?;
-    Ok(run.longest)
+    Ok(run.calls)
 }
 
 impl Run<'_> {
@@ -118,15 +127,14 @@ impl Run<'_> {
         self.lanes[n % self.lanes.len()].as_str()
     }
 
-    /// Notes the longest script call since the last look.
+    /// Notes the script calls since the last look.
     async fn note(&mut self, script: &'static str) -> Result<()> {
         let calls: Vec<Value> = self.bench.command(redis::cmd("SLOWLOG").arg("GET").arg(-1)).await;
         for call in calls {
             let Value::Array(fields) = call else { continue };
             let (Some(Value::Int(us)), Some(Value::Array(words))) = (fields.get(2), fields.get(3)) else { continue };
             if matches!(words.first(), Some(Value::BulkString(word)) if word.eq_ignore_ascii_case(b"evalsha")) {
-                let longest = self.longest.entry(script).or_default();
-                *longest = longest.max(*us as f64 / 1e3);
+                self.calls.entry(script).or_default().push(*us as f64 / 1e3);
             }
         }
         self.forget().await;
