@@ -16,7 +16,7 @@ use crate::time::Instant;
 pub struct Claim<'a> {
     /// The copy.
     pub envelope: &'a Envelope,
-    /// Drawn once per delivery, kept while this delivery asks again. Never 0.
+    /// Drawn once per delivery, kept while this delivery asks again, until it gives a claim back. Never 0.
     pub nonce: u32,
     /// How long the record is held for this delivery if it may send.
     pub lease: Duration,
@@ -198,6 +198,8 @@ pub enum Verdict {
         lease: Duration,
         /// Until the call: the guard is charged for that instant.
         delay: Duration,
+        /// The call should have been made so long ago: the claim's reply was lost.
+        late: Duration,
         /// No more may pass between that instant and the call; else the claim is given back.
         jitter: Duration,
         /// Which attempt this is, from 1.
@@ -320,7 +322,8 @@ fn read([code, now, wait_us, seq, attempts, reason, lead_us, throttles]: [i64; 8
     let verdict = match code {
         0 => Verdict::Send {
             lease: wait,
-            delay: Duration::from_micros(u64::try_from(reason).ok()?),
+            delay: Duration::from_micros(u64::try_from(reason).unwrap_or(0)),
+            late: Duration::from_micros(u64::try_from(-reason).unwrap_or(0)),
             jitter: lead,
             attempt: attempts,
             throttles: u32::try_from(throttles).ok()?,

@@ -43,7 +43,7 @@ pub(crate) fn assert_send(verdict: Verdict, attempt: u32) {
 /// Of a budget with a headroom of 0.9.
 fn sends_at_once(lease: Duration) -> Verdict {
     let (delay, jitter) = (Duration::ZERO, Duration::from_millis(50));
-    Verdict::Send { lease, delay, jitter, attempt: 1, throttles: 0 }
+    Verdict::Send { lease, delay, late: Duration::ZERO, jitter, attempt: 1, throttles: 0 }
 }
 
 pub(crate) fn dead(reason: DeadReason, attempts: u32) -> Verdict {
@@ -170,9 +170,12 @@ async fn a_claim_whose_reply_was_lost_may_ask_again() {
         // to the millisecond
         assert!((LEASE - ms..LEASE - ms + Duration::from_millis(1)).contains(&lease), "{lease:?}");
         assert_eq!(bench.verdict(&copy, 2).await, Verdict::Busy { wait: LEASE - ms });
-        // later the call would come beside others that the guard did not count it with: it is decided anew
+        // later the call would come beside others that the guard did not count it with: the worker gives it back, and asks anew
         bench.set_clock(copy.at.unwrap().as_micros() + 5 * SECOND).await;
-        assert_eq!(bench.verdict(&copy, 1).await, sends_at_once(LEASE));
+        let Verdict::Send { late, .. } = bench.verdict(&copy, 1).await else { panic!("the claim stands") };
+        assert!((Duration::from_millis(4999)..=Duration::from_secs(5)).contains(&late), "{late:?}");
+        assert_eq!(bench.settle(&copy, 1, Ending::NotStarted).await, Action::Again);
+        assert_eq!(bench.verdict(&copy, 3).await, sends_at_once(LEASE));
         assert_eq!(bench.status(&copy.draft).await.unwrap().attempts, 1, "one charge per nonce");
     })
     .await;
@@ -706,6 +709,25 @@ async fn raising_the_time_that_ends_are_remembered_sends_nothing_twice() {
             bench.verdict(&other, 3).await,
             Verdict::PutBack { why: PutBack::Rebooked(MoveReason::Lost), .. }
         ));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_question_that_arrives_late_takes_no_claim_from_its_worker() {
+    // model any-order: asked on a connection that broke, and again on a new one; the first one arrives while the call is made
+    on_each_redis(async |bench: Bench| {
+        bench.policy(&per_second(100, 0.9)).await;
+        let copies = [bench.copy(&draft("m")).await, bench.copy(&draft("n")).await];
+        for copy in &copies {
+            go_to_slot(&bench, copy).await;
+            assert_send(bench.verdict(copy, 1).await, 1);
+        }
+        bench.set_clock(copies[1].at.unwrap().as_micros() + 400_000).await;
+        let rest = Some(Duration::from_secs(30));
+        let _ = bench.settle_with(&copies[1], 1, Ending::Throttled, Duration::ZERO, rest).await;
+        assert_send(bench.verdict(&copies[0], 1).await, 1);
+        assert_eq!(bench.status(&copies[0].draft).await.unwrap().state, SendState::Claimed, "nobody cancels it now");
     })
     .await;
 }

@@ -199,6 +199,8 @@ SMALL = {
     'slow-redelivery': Setup(slow=1, redelivery=1),
     'slow-redelivery-resend': Setup(slow=1, redelivery=1, on_unknown='resend', seqs=3),
     'stall': Setup(stall=1),
+    'stall-any-order': Setup(stall=1, outcomes=1, in_order=False, seqs=3),
+    'stall-any-order-slow-cancel': Setup(stall=1, slow=1, cancel=1, in_order=False, workers=1, seqs=3),
     'sqs': Setup(sqs=1, outcomes=1, seqs=3),
     'undeleted': Setup(undeleted=1, missed=1),
     'again': Setup(tries=1, missed=1, seqs=3),
@@ -245,6 +247,8 @@ DEEP = {
 MISSED_IN = {
     'guard': dict(tries=1, missed=1),
     'nonce': dict(lost=1),
+    'late': dict(stall=1, cancel=1, in_order=False),
+    'fresh': dict(stall=1, slow=1, cancel=1, in_order=False),
     'fence': dict(slow=1, redelivery=1, on_unknown='resend'),
     'holder': dict(slow=1, redelivery=1, on_unknown='resend', max_attempts=3),
     'kept': dict(callers=2, sqs=1),

@@ -37,6 +37,8 @@ IDLE = Worker('idle', 0, 0, 0, None, 0, 0, 0, None)
 RULES = {
     'guard': 'reserve books again only what is booked',
     'nonce': 'a claim is known by the delivery that made it',
+    'late': 'a question of a claim that stands changes nothing: it may be late',
+    'fresh': 'who gave a claim back asks with another nonce',
     'fence': 'no call begins or runs outside its lease',
     'holder': 'an outcome but sent counts only while its nonce holds the record',
     'kept': 'a booking whose SendMessage failed is kept',
@@ -109,9 +111,9 @@ def ended(c, g, copy):
 def claimed(c, g, copy):
     r = g.record
     if r.nonce == copy.nonce and 'nonce' in c.rules:
-        # its reply was lost: the claim holds while its call is in time, else it is taken back, and decided anew
-        holds = [('send', g, r.seq)] if r.lease or not g.policy else []
-        return holds + (booked(c, unclaim(g, copy, MISSED), copy) if g.policy else [])
+        # its reply was lost, or it is asked late, while the call is made; what comes too late its worker gives back
+        anew = [] if 'late' in c.rules or not g.policy else booked(c, unclaim(g, copy, MISSED), copy)
+        return [('send', g, r.seq)] + anew
     if copy.seq < r.seq:
         return [('done', g, r.seq)]
     if r.lease:
@@ -351,6 +353,8 @@ class Steps:
             report = k.report or (k.nonce, 'not_started' if asked[0] == 'claim' else k.x)
             held = self.copy(k, 'put_same', (k.seq, k.tag, report if 'report' in self.c.rules else None))
             self.add(f'{asked[0]} STALLS', self.with_worker(self.g, i, held)._replace(late=asked), 'stall')
+            if not self.c.in_order:                     # in order it is as good as a lost reply
+                self.add(f'{asked[0]} STALLS, asked once more', self.with_worker(self.g, i, k)._replace(late=asked), 'stall')
 
     def copy(self, k, step, x):
         return k._replace(step=step, x=x)
@@ -421,7 +425,8 @@ class Steps:
         label = f'settle {k.x}: {action}'
         self.add(label, self.acted(g, i, k, action, seq))
         if action == 'again' and k.x == 'not_started':
-            self.add(f'{label}, and asks', self.with_worker(g, i, k._replace(step='ask', late=0, x=None)))
+            nonce, g2 = (g.ids, g._replace(ids=g.ids + 1)) if 'fresh' in self.c.rules else (k.nonce, g)
+            self.add(f'{label}, and asks', self.with_worker(g2, i, k._replace(step='ask', nonce=nonce, late=0, x=None)))
         self.lost_or_stalled(i, k, label, g, ('settle', k, k.nonce, k.x))
 
     def acted(self, g, i, k, action, seq):

@@ -17,7 +17,7 @@ use sendslot_shared::time::DelaySeconds;
 use tokio::task::JoinSet;
 
 use crate::config::WorkerConfig;
-use crate::message::{Asked, Delivery, Disposition, disposition, lease};
+use crate::message::{Asked, Delivery, Disposition, disposition, fresh_nonce, lease};
 use crate::provider::Provider;
 use crate::put_backs::PutBacks;
 use crate::round_trip::RoundTrip;
@@ -206,7 +206,7 @@ fn read(record: SqsMessage) -> Result<Ready, (String, String, String)> {
         Ok(envelope) => {
             let receives = record.attributes.get("ApproximateReceiveCount").map(String::as_str);
             tracing::debug!(id = %envelope.draft.id, seq = envelope.seq, receives, "received");
-            Ok(Ready { message_id, envelope, nonce: fastrand::u32(1..) })
+            Ok(Ready { message_id, envelope, nonce: fresh_nonce() })
         }
         Err(error) => Err((message_id, body, error.to_string())),
     }

@@ -56,6 +56,11 @@ pub(crate) struct Delivery<'a, P> {
     pub(crate) invocation_end: Option<Instant>,
 }
 
+/// Known by it are a question and those that repeat it.
+pub(crate) fn fresh_nonce() -> u32 {
+    fastrand::u32(1..)
+}
+
 /// How long a claim holds the record: the start window, the call and the settle.
 pub(crate) fn lease(call_timeout: Duration) -> Duration {
     START_WINDOW + call_timeout + SETTLE_MARGIN
@@ -109,7 +114,7 @@ impl<P: Provider> Delivery<'_, P> {
                     tokio::time::sleep_until((given + wait).into()).await;
                     answer = self.ask().await;
                 }
-                Verdict::Send { lease, delay, jitter, attempt, throttles } => {
+                Verdict::Send { lease, delay, late, jitter, attempt, throttles } => {
                     if let (Some(ending), Some(report)) = (self.called(), self.envelope.report) {
                         // the claim that the call was made without: it is not made again
                         self.envelope.report = None;
@@ -118,12 +123,16 @@ impl<P: Provider> Delivery<'_, P> {
                     }
                     let planned = answered.max(given + delay);
                     tokio::time::sleep_until(planned.into()).await;
-                    let held_up = self.worker.round_trip.beyond(trip) + planned.elapsed();
+                    let held_up = late.max(self.worker.round_trip.beyond(trip)) + planned.elapsed();
                     longest_held_up = longest_held_up.max(held_up);
                     if held_up > jitter.max(STALL) || self.is_too_late(asked, lease) {
                         match self.give_back(held_up).await {
                             Some(disposition) => return disposition,
-                            None => answer = self.ask().await,
+                            None => {
+                                // what was asked before may still arrive
+                                self.nonce = fresh_nonce();
+                                answer = self.ask().await;
+                            }
                         }
                         continue;
                     }

@@ -14,7 +14,7 @@
 -- Returns: {verdict, now, wait, seq, attempts, reason, lead, throttles}
 --   now: us since 1970; wait: us; seq: the record's; attempts: counted so far, with this one for `send`; lead: us, how long
 --     before its slot a message shall show up; throttles: counted so far
---   verdict 0 send (wait: rest of the lease; reason: us until the call; lead: us that may pass between that and the call), 1 wait (until the slot), 2 done, 3 dead, 4 busy (until the lease ends),
+--   verdict 0 send (wait: rest of the lease; reason: us until the call, negative: it should have been made so long ago; lead: us that may pass between that and the call), 1 wait (until the slot), 2 done, 3 dead, 4 busy (until the lease ends),
 --     5 reissue (until the record's slot), 6 hop (until the slot), 7 rebooked (until the new slot), 8 hold (no policy)
 --   reason (dead): 1 conflict, 2 failed before, 3 expired, 4 unknown outcome, 5 unknown history, 6 attempts, 7 cost,
 --     8 too far, 10 expired since it was displaced, 11 since a cooldown came, 12 since it was late; (rebooked, and wait after a re-booking): 20 lost, 21 cooldown, 22 missed, 23 capacity, 24 lease ended,

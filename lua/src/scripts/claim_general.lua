@@ -214,13 +214,11 @@ end
 -- A claimed record: this delivery asks again, a stale copy, a running lease, or a worker that died.
 local function claimed()
   if rec.nonce == nonce then
-    -- its reply was lost, and no call was made: it holds while the call is still in time, else the guard decides anew
-    local call_at = (rec.time - lease_ms) * 1000
-    if not has_policy or now - call_at <= H.jitter + 1000 then
-      return sending(call_at - now < 1000 and 0 or call_at - now)
-    end
-    C.unclaim(rec, tag, call_at, recipient)
-    return booked()
+    -- its reply was lost; or it was asked on a broken connection, and again on a new one, and this is the first question, while the
+    -- call is made. So nothing changes: a worker that hears that it is too late gives the claim back.
+    local delay = (rec.time - lease_ms) * 1000 - now
+    if delay < 1000 then delay = has_policy and delay < -H.jitter - 1000 and delay or 0 end
+    return sending(delay)
   end
   local left = (rec.time - ceil(now / 1000)) * 1000
   if seq < rec.seq then return verdict(2, 0, rec.seq, rec.attempts) end
