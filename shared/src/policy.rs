@@ -510,12 +510,12 @@ impl Policy {
         [self.header(compiled), lanes, quotas, segments]
     }
 
-    /// The layout `HEADER` of header.lua, 224 bytes.
+    /// The layout `HEADER` of header.lua, 232 bytes.
     fn header(&self, compiled: &Compiled) -> Vec<u8> {
         let us = |value: Duration| u32::try_from(value.as_micros()).unwrap_or(u32::MAX);
         let s = |value: Duration| u32::try_from(value.as_secs()).unwrap_or(u32::MAX);
         let Compiled { num, den, guard, .. } = *compiled;
-        let mut out = Vec::with_capacity(224);
+        let mut out = Vec::with_capacity(232);
         u32s(&mut out, &[0, 0, num, den, 0, us(compiled.jitter)]);
         f64s(&mut out, &[0.0, 0.0, guard.gap, guard.slack]);
         u32s(&mut out, &[us(self.lead)]);
@@ -533,6 +533,7 @@ impl Policy {
         u32s(&mut out, &[0, num, den]);
         f64s(&mut out, &[0.0, 0.0, 0.0]);
         u32s(&mut out, &[0]);
+        f64s(&mut out, &[0.0]);
         out
     }
 
@@ -700,6 +701,6 @@ mod tests {
     #[test]
     fn the_header_has_the_layout_of_the_scripts() {
         let p = policy(100, 0.95);
-        assert_eq!(p.header(&p.compile().unwrap()).len(), 224);
+        assert_eq!(p.header(&p.compile().unwrap()).len(), 232);
     }
 }

@@ -18,7 +18,7 @@ pub const PAST: usize = 60;
 /// How far back overdue seconds are looked for: as far as the calendar keeps what has passed.
 const HOUR: u64 = 3600;
 const SECOND_US: u64 = 1_000_000;
-const HEADER_BYTES: u64 = 224;
+const HEADER_BYTES: u64 = 232;
 /// A second's units, without the bit that says it has holes.
 const UNITS: u32 = (1 << 31) - 1;
 
@@ -155,7 +155,7 @@ mod tests {
     fn a_second_holds_the_points_of_the_grid_that_lie_in_it() {
         let header = Header { base: 0, rate: (3, 2), switch: 100, rate_before: (97, 1), lag: 0, rest: 0, frozen: 0 };
         assert_eq!([99, 100, 101, 102].map(|s| header.capacity(s)), [97, 2, 1, 2]);
-        assert!(Header::read(&[0; 224]).is_none(), "no rate");
+        assert!(Header::read(&[0; 232]).is_none(), "no rate");
         assert!(Header::read(&[1; 95]).is_none());
     }
 }

@@ -10,7 +10,7 @@ use sendslot_shared::reserve::Refusal;
 use sendslot_shared::settle::{Action, Cooldown, Ending, Scope};
 use sendslot_shared::status::SendState;
 use sendslot_shared::time::Instant;
-use sendslot_tests::{Bench, LEASE, SECOND, START, costing, draft, on_each_redis, per_second};
+use sendslot_tests::{Bench, LEASE, SECOND, START, costing, draft, most_in_window, on_each_redis, per_second};
 
 /// Moves the clock to a copy's slot.
 pub(crate) async fn go_to_slot(bench: &Bench, copy: &Envelope) {
@@ -731,3 +731,41 @@ async fn a_question_that_arrives_late_takes_no_claim_from_its_worker() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_claim_that_is_given_back_late_gives_back_no_time_that_has_passed() {
+    on_each_redis(async |bench: Bench| {
+        bench.policy(&per_second(100, 0.97)).await;
+        let drafts: Vec<_> = (0..500).map(|i| draft(format!("m{i}"))).collect();
+        let bookings = bench.reserve_all(&drafts).await;
+        let copies: Vec<Envelope> = drafts
+            .into_iter()
+            .zip(&bookings)
+            .map(|(draft, booking)| Envelope::first(draft, booking.unwrap().seq, booking.unwrap().at))
+            .collect();
+        let at = |i: usize| copies[i].at.unwrap().as_micros();
+        let mut calls = vec![];
+        // these are claimed at their slots, by workers that do not hear of it
+        for (i, copy) in copies[..30].iter().enumerate() {
+            bench.set_clock(at(i)).await;
+            assert_send(bench.verdict(copy, 1).await, 1);
+        }
+        // 3 s later all that has come due within a quarter of a second is asked for at once; then the 30 are given back
+        for i in 300..500 {
+            let now = at(i).max(at(323));
+            bench.set_clock(now).await;
+            if i == 324 {
+                for copy in &copies[..30] {
+                    assert_eq!(bench.settle(copy, 1, Ending::NotStarted).await, Action::Again);
+                }
+            }
+            if let Verdict::Send { delay, .. } = bench.verdict(&copies[i], 1).await {
+                calls.push((now + delay.as_micros() as u64, 1));
+            }
+        }
+        let most = most_in_window(calls, SECOND);
+        assert!(most <= 100, "{most} of 100 in a second");
+    })
+    .await;
+}
+

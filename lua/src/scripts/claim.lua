@@ -43,6 +43,7 @@ if record and #header == 64 and string.byte(header, 63) == LAYOUT then
         if now - at <= PATIENCE and since - tat >= charge - slack and (rcost == 1 or charge <= slack and charge <= 100000)
           and string.byte(header, 64) < 4 then
           call('SETRANGE', CAL, 32, spack('<d', max(tat, since) + charge))
+          if since > tat then call('SETRANGE', CAL, HEADER_BYTES - 8, spack('<d', since)) end
           call('SET', KEYS[3], spack(RECORD, CLAIMED, rlane, attempts + 1, throttles, seq, hops, rcost, s, p, repoch,
             ceil(now / 1000) + lease_ms, nonce, origin, digest), 'KEEPTTL')
           return { 0, now, lease_ms * 1000, seq, attempts + 1, 0, jitter, throttles }

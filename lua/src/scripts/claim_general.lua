@@ -82,7 +82,8 @@ local function send(at, delay)
   if spaced then return rebook(29, true, nil, ceil(spaced / SECOND) * SECOND, 5) end
   if ruled then C.count_call(at, call_at, rec.cost, 1) end
   if C.heavy(rec.cost) then load_heavy(); C.note_call(call_at, rec.cost) end
-  H.tat, H.dirty = max(H.tat, call_at - H.base * SECOND) + rec.cost * H.gap, true
+  if call_at - H.base * SECOND > H.tat then H.tat, H.lifted = call_at - H.base * SECOND, call_at - H.base * SECOND end
+  H.tat, H.dirty = H.tat + rec.cost * H.gap, true
   if not rec.own and rec.cost > 1 then            -- it leaves at once: nobody takes the rest of its units over
     load_seconds()
     for _, t in ipairs(C.places_in(rec.tail, rec.second, rec.position, rec.cost)) do
@@ -176,7 +177,7 @@ function due()
   local at = C.instant(rec.second, rec.position)
   -- what moved its instant behind its deadline: an earlier place, or none
   if deadline > 0 and max(at, H.rest) > deadline and H.frozen == 0 then return rebook(H.lag > 0 and 21 or 23, true) end
-  if rec.second <= H.pull_until and H.rest <= now and earlier_than(at) then return rebook(26, true) end
+  if rec.second <= H.pull_until and H.rest <= now and H.paused <= now and earlier_than(at) then return rebook(26, true) end
   local opens = max(at, H.rest)                     -- while the calendar stands still nothing leaves
   if H.paused > now and (H.frozen > 0 or opens - now > H.lead + SECOND) then return wait_for_the_end_of_the_pause(at) end
   if opens - now > H.lead + SECOND then return hop(opens - now) end

@@ -172,7 +172,7 @@ local function make_grid()
   -- The guard counts in units: what was used stays used.
   local function change_guard(new_gap, new_slack, new_burst)
     H.tat = now - H.base * SECOND + (H.tat - (now - H.base * SECOND)) / H.gap * new_gap
-    H.gap, H.slack, H.burst, H.dirty = new_gap, new_slack, new_burst, true
+    H.gap, H.slack, H.burst, H.lifted, H.dirty = new_gap, new_slack, new_burst, now - H.base * SECOND, true
   end
 
   -- The ramp's segment that holds now; its rate was known to every booking since it was planned.

@@ -7,7 +7,7 @@ local spack, sunpack = struct.pack, struct.unpack
 local CAL, POLICY = KEYS[1], KEYS[2]
 -- A second of the calendar stands at HEADER_BYTES + 4 * (second - base) of CAL, as u32: the units booked in it (its high
 -- water), + HOLES when places below that came back.
-local HEADER_BYTES, HOLES = 224, 2147483648
+local HEADER_BYTES, HOLES = 232, 2147483648
 -- Byte 63 of the header is the number of this layout. 0 was one of 196 bytes: it is brought up to date when it is met.
 local LAYOUT = 1
 -- Record: state (1 booked, 2 claimed, 3 sent, 4 cancelled, 5 failed, 6 expired, 7 unknown; + 16: a run over several

@@ -8,17 +8,17 @@ local PREFIX, H, C = string.sub(CAL, 1, -4), {
     expiry = 0, num0 = 0, den0 = 0, cool_set = 0, burst = 0, per = 0, cursor_unit = 0, cursor_first = 0,
     cursor_s = 0, features = 0, pre_until = 0, firm = 0, level = 0, floor_level = 0, ceiling_level = 0, spare2 = 0,
     last_cut = 0, last_raise = 0, paused = 0, rcool = 0, spacing = 0, segment = 0, full_num = 0, full_den = 0,
-    lag = 0, rest = 0, frozen = 0, pull_until = 0,
+    lag = 0, rest = 0, frozen = 0, pull_until = 0, lifted = 0,
   has_lanes = false, has_quotas = false, has_ramp = false, dirty = false,
 }, { quotas = {}, segments = nil }
--- 224 bytes: what claim needs, in 64; what reserve needs; the rate before `switch`; the cooldown's start; the bound of tat;
+-- 232 bytes: what claim needs, in 64; what reserve needs; the rate before `switch`; the cooldown's start; the bound of tat;
 -- the window (ms); the cursor of reserve.lua (cost, first second it holds for, second); from 128 on what only the general
 -- path needs: features, last second with marked positions, first second in which places may be taken over, adaptive
 -- level with its floor and ceiling (twentieths of the rate), last cut and raise, end of the pause, end of the last
 -- recipient's cooldown, spacing (all us), segment of the ramp, rate at full level, then the lag, until when it is counted (rest), and,
 -- of a pause without end, up to when (frozen; 0: none); last second that was booked when the rate was raised: what stands up to there may
--- leave earlier
-local HEADER = '<I4I4I4I4I4I4ddddI4BBBBI4I4I4I4I4I4I4I4ddI4I4I4I4I4I4I4BBBBdddddI4I4I4dddI4'
+-- leave earlier; and when tat was last lifted to the clock, since capacity lay idle before
+local HEADER = '<I4I4I4I4I4I4ddddI4BBBBI4I4I4I4I4I4I4I4ddI4I4I4I4I4I4I4BBBBdddddI4I4I4dddI4d'
 local SECOND, FAR, LEVELS, PAGE = 1000000, 1209600, 20, 4096
 -- a send is moved to make room, or back, so many times at most
 local MOVES_MOST = 3
@@ -41,7 +41,7 @@ local function make_header()
       H.layout, H.detour, H.transit, H.u0, H.max_cost, H.horizon, H.dedup, H.expiry, H.num0, H.den0, H.cool_set,
       H.burst, H.per, H.cursor_unit, H.cursor_first, H.cursor_s, H.features, H.pre_until, H.firm, H.level,
       H.floor_level, H.ceiling_level, H.spare2, H.last_cut, H.last_raise, H.paused, H.rcool, H.spacing, H.segment,
-      H.full_num, H.full_den, H.lag, H.rest, H.frozen, H.pull_until = sunpack(HEADER, h)
+      H.full_num, H.full_den, H.lag, H.rest, H.frozen, H.pull_until, H.lifted = sunpack(HEADER, h)
     H.has_lanes, H.has_quotas, H.has_ramp = H.features % 2 == 1, floor(H.features / 2) % 2 == 1, floor(H.features / 8) % 2 == 1
   end
 
@@ -68,7 +68,7 @@ local function make_header()
         H.layout, H.detour, H.transit, H.u0, H.max_cost, H.horizon, H.dedup, H.expiry, H.num0, H.den0, H.cool_set,
         H.burst, H.per, H.cursor_unit, H.cursor_first, H.cursor_s, H.features, H.pre_until, H.firm, H.level,
         H.floor_level, H.ceiling_level, H.spare2, H.last_cut, H.last_raise, H.paused, H.rcool, H.spacing, H.segment,
-        H.full_num, H.full_den, H.lag, H.rest, H.frozen, H.pull_until)
+        H.full_num, H.full_den, H.lag, H.rest, H.frozen, H.pull_until, H.lifted)
   end
 
   -- name, index, flags (1: preempts), share, longest wait of each lane
@@ -138,7 +138,7 @@ local function make_header()
       return call('GETRANGE', key, skip + n, -1)
     end
     local kept = moved(CAL, HEADER_BYTES, 4)
-    H.base, H.tat, H.cursor_unit = new_base, H.tat - gone * SECOND, 0
+    H.base, H.tat, H.lifted, H.cursor_unit = new_base, H.tat - gone * SECOND, H.lifted - gone * SECOND, 0
     -- header and body at once: a caller that only looks may return without finish()
     call('SET', CAL, C.pack_header() .. kept, 'KEEPTTL')
     if C.forget_seconds then C.forget_seconds() end

@@ -6,7 +6,7 @@
 --
 -- KEYS[1] cal: string, the budget's calendar; TTL past its last booked second
 -- KEYS[2] policy: hash, the budget's policy; no TTL
--- ARGV[1] compiled: string, 224 bytes, the header of a new calendar (HEADER in header.lua)
+-- ARGV[1] compiled: string, 232 bytes, the header of a new calendar (HEADER in header.lua)
 -- ARGV[2] lanes: string, '<BI4I4B' and name for each: flags (1: preempts), share (ten-thousandths), longest wait (s, 0: none),
 --   length of the name
 -- ARGV[3] quotas: string, '<I4I4i4' for each: units, length of the window (s), offset of its start to UTC (s)

@@ -43,11 +43,11 @@ local function apply()
   local n0, d0 = C.rate_at(now_s)
   local old_gap, used_until, was = H.gap, H.tat - (now - H.base * SECOND), { H.base, H.epoch, H.cool, H.cool_set, H.expiry }
   local pending = H.switch > now_s and { H.switch, H.num0, H.den0, H.full_num, H.full_den, H.level }
-  local kept = { H.pre_until, H.firm, H.paused, H.rcool, H.level, H.last_cut, H.last_raise, H.lag, H.rest, H.frozen, H.pull_until }
+  local kept = { H.pre_until, H.firm, H.paused, H.rcool, H.level, H.last_cut, H.last_raise, H.lag, H.rest, H.frozen, H.pull_until, now - H.base * SECOND }
   C.unpack_header(ARGV[1])
   H.base, H.epoch, H.cool, H.cool_set, H.expiry = unpack(was)
   local old_level
-  H.pre_until, H.firm, H.paused, H.rcool, old_level, H.last_cut, H.last_raise, H.lag, H.rest, H.frozen, H.pull_until = unpack(kept)
+  H.pre_until, H.firm, H.paused, H.rcool, old_level, H.last_cut, H.last_raise, H.lag, H.rest, H.frozen, H.pull_until, H.lifted = unpack(kept)
   H.level = min(H.ceiling_level, max(H.floor_level, old_level))
   if H.features % 32 < 16 then H.level = H.ceiling_level end
   C.load_segments(ARGV[4])

@@ -126,7 +126,7 @@ async fn backlog(rig: &mut Rig, round: &mut Round) -> Result<f64> {
     let base = u32::from_le_bytes(header.try_into().ok().context("a header")?);
     let now: (u64, u64) = redis::from_redis_value(rig.call(&redis::cmd("TIME")).await?)?;
     let full = 80_u32.to_le_bytes().repeat(36_000);
-    let offset = 224 + 4 * (now.0 + 1 - u64::from(base));
+    let offset = 232 + 4 * (now.0 + 1 - u64::from(base));
     rig.call(redis::cmd("SETRANGE").arg(cal).arg(offset).arg(full)).await?;
     // the first booking behind them walks the backlog once
     let mut slowest = Duration::ZERO;
