@@ -768,4 +768,3 @@ async fn a_claim_that_is_given_back_late_gives_back_no_time_that_has_passed() {
     })
     .await;
 }
-

@@ -292,6 +292,9 @@ async fn a_batch_puts_its_copies_back_together() {
     let endpoint = format!("http://127.0.0.1:{}", proxy.port());
     let config = bench.queue.sqs.config().to_builder().endpoint_url(endpoint).build();
     bench.config.queue = Queue::new(aws_sdk_sqs::Client::from_conf(config), &bench.queue.url).unwrap();
+    // those at the head of a pause would stay with the worker
+    let first: Vec<String> = (0..100).map(|i| format!("first{i}")).collect();
+    let _ = bench.copies(&first.iter().map(String::as_str).collect::<Vec<_>>()).await;
     let ids: Vec<String> = (0..10).map(|i| format!("a{i}")).collect();
     let copies = bench.copies(&ids.iter().map(String::as_str).collect::<Vec<_>>()).await;
     let name = BudgetName::new(bench.budget).unwrap();

@@ -142,8 +142,9 @@ async fn forward(mut client: TcpStream, mut server: TcpStream, faults: &Faults) 
             read = client.read(&mut request) => match read? {
                 0 => return Ok(()),
                 n => {
-                    script = request[..n].windows(4).any(|word| word == b"EVAL");
                     said.extend_from_slice(&request[..n]);
+                    // a script's text comes in more than one read
+                    script = said.windows(4).any(|word| word == b"EVAL");
                     match faults.disarm(&said) {
                         Some(armed) if armed.stop == Stop::Request => faults.spring(armed),
                         armed => trap = armed.or(trap),
