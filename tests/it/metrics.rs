@@ -266,15 +266,17 @@ async fn after_a_scenario_each_metric_is_there_with_a_right_value() {
     let body = rig.body(Message::new(PLAIN, "ahead", "x").not_before(ahead)).await;
     rig.handle(&body).await;
     assert_eq!(rig.plain_by("sendslot_hops_total", "reason", "timer"), 1.0);
-    let name = BudgetName::new(PLAIN).unwrap();
+    rig.set("metrics-paused", &per_second(100, 0.9)).await;
     // those at the head of a pause would stay with the worker
     for i in 0..100 {
-        rig.body(Message::new(PLAIN, &format!("first{i}"), "x")).await;
+        rig.body(Message::new("metrics-paused", format!("first{i}"), "x")).await;
     }
-    let paused = rig.body(Message::new(PLAIN, "paused", "x")).await;
+    let paused = rig.body(Message::new("metrics-paused", "paused", "x")).await;
+    let name = BudgetName::new("metrics-paused").unwrap();
     budget::pause(&rig.store, &name, Some(Duration::from_secs(60))).await.unwrap();
     rig.handle(&paused).await;
-    assert_eq!(rig.plain_by("sendslot_hops_total", "reason", "paused"), 1.0);
+    let of_paused = [("budget", "metrics-paused"), ("lane", "default"), ("reason", "paused")];
+    assert_eq!(rig.value("sendslot_hops_total", &of_paused), 1.0);
     rig.set("metrics-late", &per_second(10, 0.9)).await;
     let mut late = vec![];
     for id in ["late1", "late2", "late3"] {
@@ -308,7 +310,10 @@ async fn after_a_scenario_each_metric_is_there_with_a_right_value() {
     assert!((0.2..60.0).contains(&otp), "{otp}");
     let jitters = [PLAIN, "metrics-late"].map(|budget| rig.budget("sendslot_jitter_seconds", budget));
     assert_eq!(jitters, [0.05, 0.05], "0.6 of what the headroom buys, 50 ms at most");
-    assert_eq!((rig.budget("sendslot_paused", PLAIN), rig.budget("sendslot_paused", "metrics-idle")), (1.0, 0.0));
+    assert_eq!(
+        (rig.budget("sendslot_paused", "metrics-paused"), rig.budget("sendslot_paused", "metrics-idle")),
+        (1.0, 0.0)
+    );
     assert_eq!(rig.value("sendslot_redis_up", &[]), 1.0);
     // until so much of it lies behind that calls would be settled
     let give_up = Instant::now() + Duration::from_secs(60);
