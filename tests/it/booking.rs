@@ -183,7 +183,7 @@ async fn a_booking_whose_slot_has_passed_is_booked_anew() {
         bench.policy(&per_second(100, 0.9)).await;
         let first = bench.reserve(&draft("m")).await.unwrap();
         bench.set_clock(first.at.as_micros() + 20_000).await;
-        assert!(bench.reserve(&draft("m")).await.unwrap().existing, "within the grace it stands");
+        assert!(bench.reserve(&draft("m")).await.unwrap().existing, "within the patience it stands");
         bench.set_clock(first.at.as_micros() + 10 * SECOND).await;
         let second = bench.reserve(&draft("m")).await.unwrap();
         assert_eq!((second.seq, second.existing), (2, false));

@@ -225,7 +225,7 @@ pub async fn no_window_holds_more_than_the_limit_whatever_lane_or_path<E: Engine
     crew.take(engine.copies(&many("m", 300, |m| m)).await);
     crew.take(engine.copies(&many("h", 20, |m| m.cost(15))).await);
     for i in 0..100_u64 {
-        // every third claim is late by the grace, which the guard allows, or more, which moves the send
+        // every third claim is late by up to the patience, which the guard allows, or more, which may move the send
         crew.late = [0, 123_000, 400_000][i as usize % 3];
         crew.work(START + i * 60_000).await;
         let lane = ["now", "otp", "default"][i as usize % 3];

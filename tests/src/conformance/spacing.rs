@@ -27,7 +27,7 @@ async fn throttle<E: Engine>(engine: &E, copy: &Envelope, nonce: u32, rest: Cool
     assert!(matches!(action, Action::PutBack(_)), "{action:?}");
 }
 
-/// 6 s and the grace apart, from a whole second on; in between everybody else goes on.
+/// 6 s and the jitter apart, from a whole second on; in between everybody else goes on.
 pub async fn one_recipient_waits_and_holds_up_nobody<E: Engine>(engine: &E) {
     engine.set_policy(&spaced()).await;
     let mut batch: Vec<Draft> = (0..4).map(|i| to("r", format!("r{i}"))).collect();

@@ -51,7 +51,7 @@ pub async fn a_heavy_send_amid_a_full_calendar_leaves_within_the_limit<E: Engine
     assert_eq!(above, Err(Refusal::CostTooLarge { max_cost: 100 }), "no second could hold it");
 }
 
-/// B2: with no grace every verdict was `missed`, and the send was booked again for ever.
+/// B2: with no time to be late every verdict was `missed`, and the send was booked again for ever.
 pub async fn a_send_a_little_late_leaves_at_any_rate_and_headroom<E: Engine>(engine: &E) {
     let cases = [(1, 1, 0.8), (1, 6, 0.8), (2, 1, 0.8), (20, 3600, 0.8), (100, 1, 0.97), (100, 1, 0.99), (100, 1, 1.0)];
     for (n, (limit, per_s, headroom)) in cases.into_iter().enumerate() {
@@ -153,7 +153,7 @@ pub async fn no_position_is_used_twice_around_urgent_sends<E: Engine>(engine: &E
     }
 }
 
-/// B7: the one late by the grace and the one behind it on time are the spacing apart, and neither has to move.
+/// B7: the one late by the jitter and the one behind it on time are the spacing apart, and neither has to move.
 pub async fn spacing_holds_between_a_late_send_and_one_on_time<E: Engine>(engine: &E) {
     let spacing = Duration::from_secs(6);
     let from = anew(engine, 0, Policy { spacing: Some(spacing), ..eighty() }).await;

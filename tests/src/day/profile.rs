@@ -30,7 +30,7 @@ pub(super) struct Profile {
     pub(super) throttled: f64,
     /// How often the limit changes, or the budget is paused, on average; seconds, 0: never.
     pub(super) change_every_s: u64,
-    /// The least part of the capacity that is used while there is a backlog, with 4% of the workers late by more than the grace;
+    /// The least part of the capacity that is used while there is a backlog, with 4% of the workers late by more than the patience;
     /// 0: not judged.
     pub(super) least_use: f64,
 }

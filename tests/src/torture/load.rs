@@ -32,7 +32,7 @@ pub(super) fn policy(limit: u32, headroom: f64) -> Policy {
     Policy { lead: policy.lead + BATCH_WINDOW, transit: policy.transit + BATCH_WINDOW, ..policy }
 }
 
-/// Both budgets. Their grace is 125 ms, so that a busy machine sends most on time.
+/// Both budgets. Their headroom leaves room for sends that a busy machine is late with.
 pub(super) fn budgets() -> Vec<Budget> {
     let lane = |name: &str| Lane::new(LaneName::new(name).unwrap_or_else(|_| unreachable!("{name} is a lane's name")));
     let alerts = Lane { reserved: Share::new(0.2).unwrap_or(Share::NONE), ..lane(RESERVED) };

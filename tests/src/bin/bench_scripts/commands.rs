@@ -126,8 +126,8 @@ pub(crate) fn even() -> Policy {
     }
 }
 
-/// 50,000 units a second, the first of them `transit` ahead. With a lead of 60 s and a grace of 9.5 s, so that even a slow
-/// machine asks for all sends of a round while they wait, or while they are in time.
+/// 50,000 units a second, the first of them `transit` ahead. With a lead of 60 s and so much headroom that even a slow
+/// machine asks for all sends of a round while they wait, or while the guard passes them.
 pub(crate) fn fast(transit: Duration) -> Policy {
     let lead = Duration::from_secs(60);
     Policy {
