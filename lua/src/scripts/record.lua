@@ -77,10 +77,7 @@ local function load_record()
     local at = r.epoch == H.epoch and C.instant(r.second, r.position) or called
     if recipient or H.has_quotas then C.count_call(at, called, r.cost, -1) end
     if recipient and H.spacing > 0 then C.unclaim_recipient(recipient, r.second, r.position, at); r.tail = recipient end
-    -- Its charge comes back when tat was not lifted since: an idle moment would have covered it already. The worker's word for when it
-    -- was is good to a round trip. What heavy.lua noted of a heavy one stays, and so does its charge.
-    local since = called - 50000 - H.base * SECOND
-    if called < now and since >= H.lifted and not C.heavy(r.cost) then H.tat = H.tat - r.cost * H.gap end
+    -- Its charge stays: the worker's word for when the call was not made is too coarse to hand that time out again.
     H.dirty = true
     r.state, r.nonce, r.issuer, r.time, r.attempts = BOOKED, r.issuer, tag, 0, max(0, r.attempts - 1)
   end
