@@ -13,4 +13,4 @@ if pause_for > 0 then call('HSETNX', POLICY, 'paused_at', string.format('%.0f', 
 H.dirty = true
 C.live_on()
 C.finish()
-return { 1, now, H.frozen > 0 and H.paused or H.paused }
+return { 1, now, H.paused }
